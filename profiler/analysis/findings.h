@@ -81,6 +81,7 @@ void find_full_memory(const Facts& facts, std::vector<Finding>& findings);
 void find_throttling(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_observers(const Facts& facts, std::vector<Finding>& findings);
 void find_statistics(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_options(const Facts& facts, std::vector<Finding>& findings);
 // findings_run.cpp: the run outside of its steps, and steps that differ from the others.
 void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings);
 void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);

@@ -170,7 +170,7 @@ namespace {
 double fixed_ns(const Facts& facts) {
   double ns = facts.part(Category::cpu) + facts.part(Category::other);
   for (const CallRow& call : facts.analysis.work.calls)
-    if (call.phase == "update") ns += call.ns;
+    if (call.phase == "update" && call.op != "all_reduce" && call.op != "all_gather") ns += call.ns;
   return ns;
 }
 

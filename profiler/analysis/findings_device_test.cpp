@@ -157,6 +157,8 @@ TEST(DeviceFindings, TinyBatchOnTheHost) {
   EXPECT_DOUBLE_EQ(above.finding("tiny-batch")->gain_ns, 205'000);
   update.analysis.work.calls.push_back({.title = "update_all", .phase = "update", .ns = 410'000});
   EXPECT_TRUE(update.finding("tiny-batch"));
+  update.analysis.work.calls.back().op = "all_reduce";  // which waits for other ranks
+  EXPECT_FALSE(update.finding("tiny-batch"));
 }
 
 TEST(DeviceFindings, AreOfDevicesAlone) {

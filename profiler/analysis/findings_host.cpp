@@ -225,4 +225,22 @@ void find_statistics(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+// What the run was told to do slowly; by how much is not recorded.
+void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
+  if (facts.option("device") == "ref")
+    findings.push_back({.key = "slow-option",
+                        .text = "The reference backend is there to check others, and slow.",
+                        .evidence = "--device ref",
+                        .advice = "compute on another device: --device cpu",
+                        .flag = "--device cpu"});
+  const bool has_convolutions = std::ranges::any_of(
+      facts.analysis.work.calls, [](const CallRow& call) { return call.op.starts_with("conv"); });
+  if (fields::flag(facts.options, "exact_math", false) && has_convolutions && facts.on_host)
+    findings.push_back({.key = "slow-option",
+                        .text = "Convolutions are computed without Winograd's algorithm.",
+                        .evidence = "--exact-math",
+                        .advice = "leave out --exact-math where training need not round as plain "
+                                  "sums do"});
+}
+
 }  // namespace warpstep::profiler

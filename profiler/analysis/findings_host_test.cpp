@@ -177,5 +177,17 @@ TEST(HostFindings, LongEvaluation) {
   EXPECT_TRUE(with_range("evaluation", 251).finding("long-evaluation"));
 }
 
+TEST(HostFindings, OptionsThatAreSlow) {
+  Case c(false);
+  c.analysis.work.calls = {{.title = "conv1/conv", .op = "conv", .ns = 1e5}};
+  EXPECT_FALSE(c.finding("slow-option"));
+  c.options()["exact_math"] = true;
+  EXPECT_THAT(c.finding("slow-option")->advice, HasSubstr("--exact-math"));
+  c.analysis.work.calls[0].op = "linear";
+  EXPECT_FALSE(c.finding("slow-option")) << "products are the same";
+  c.options()["device"] = "ref";
+  EXPECT_EQ(c.finding("slow-option")->flag, "--device cpu");
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

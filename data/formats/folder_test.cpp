@@ -95,7 +95,7 @@ TEST(Folder, ReadsOneFolderAClass) {
   EXPECT_EQ(open(folder.path(), Split::test)->size(), 3U);
   put(folder / "test/bird/1.png", some_png(small_image));
   EXPECT_THAT(refusal(folder, Split::test),
-              AllOf(HasSubstr("bird, cat, dog"), HasSubstr("the training split has cat, dog")));
+              HasSubstr("has classes that the training split lacks: bird;"));
 }
 
 TEST(Folder, ReadsJpegFilesOfEverySpellingWithThreeChannels) {

@@ -124,7 +124,8 @@ TEST_F(SafetensorsSet, TheTrainingSplitDecidesTheClasses) {
   write({image(), labels()}, {{"classes", R"(["a"])"}}, "test");
   write({image(), labels()}, {{"classes", R"(["b"])"}});
   EXPECT_THAT(message_of([&] { open(folder_.path(), Split::test); }),
-              HasSubstr("has the classes a, but the training split has b"));
+              HasSubstr("has classes that the training split lacks: a, and lacks classes of the "
+                        "training split: b; give both splits the same classes"));
 }
 
 TEST_F(SafetensorsSet, RefusesDecodedSetsThatDoNotFit) {

@@ -225,7 +225,7 @@ void find_statistics(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
-// What the run was told to do slowly; by how much is not recorded.
+// Options that cost time for something else; how much is not recorded.
 void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
   if (facts.option("device") == "ref")
     findings.push_back({.key = "slow-option",

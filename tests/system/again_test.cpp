@@ -86,7 +86,10 @@ TEST_F(Again, TheLengthThatIsTypedWins) {
   expect_nothing_to_do({"train", "--resume", out_}, "--steps 2");
   ASSERT_EQ(run({"train", "--resume", out_, "--epochs", "1"}).exit_code, 0);
   EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 6);
-  ASSERT_EQ(run({"train", "--resume", out_, "--steps", "8"}).exit_code, 0);
+  const Ended longer = run({"train", "--resume", out_, "--steps", "8", "--lr", "0.125"});
+  ASSERT_EQ(longer.exit_code, 0);
+  EXPECT_THAT(longer.err, HasSubstr(out_ + " continues after step 6, in epoch 2; changed: "));
+  EXPECT_THAT(longer.err, HasSubstr("--lr 0.125 (was "));
   EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 8);
 }
 

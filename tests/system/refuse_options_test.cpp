@@ -99,6 +99,7 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
            {{"--mean", "0.5", "0.5", "0.5"}, "--mean without --std: --mean and --std are given"},
            {{"--std", "0.5", "0.5", "0.5"}, "--std without --mean: --mean and --std are given"},
            {{"--std", "0"}, "--std: '0' is not a number above 0"},
+           {{"--mean", "127", "127", "127"}, "--mean: '127' is above 1; it is of x/255: 0.498"},
            {{"--mean", "0.5,0.5", "--std", "0.5"},
             "the images have 3 channels, but --mean has 2 and --std 1 values; give one for each"}})
     expect_refused(train(c.more), 2, HasSubstr(c.message));

@@ -146,8 +146,12 @@ TEST(ValSplit, TrainsAFolderWithoutTestImages) {
   const Json measured = Json::parse(run({"eval", out, "--json"}).out);
   EXPECT_EQ(measured["images"], 18);
   EXPECT_EQ(measured["accuracy"], read_json(out + "/summary.json")["test"]["accuracy"]);
-  EXPECT_THAT(run({"train", "--resume", out, "--epochs", "3", "--val-split", "0.2"}).err,
-              HasSubstr("data"));
+  for (const char* option : {"--val-split", "--val-seed"}) {
+    const std::string value = option == std::string("--val-split") ? "0.2" : "9";
+    EXPECT_THAT(
+        run({"train", "--resume", out, "--epochs", "3", option, value, "--allow-changed-data"}).err,
+        AllOf(HasSubstr(option + (" " + value)), HasSubstr("--resume cannot change")));
+  }
   const std::string fingerprint = read_json(out + "/config.json")["data"]["test_fingerprint"];
   const auto validated = [&](const std::string& option) {
     const std::string other = folder / ("run" + option);

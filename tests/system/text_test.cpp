@@ -194,6 +194,25 @@ TEST_F(Text, TrainsAModelOfAPlugin) {
   EXPECT_THAT(of_naive, testing::Pointwise(testing::DoubleNear(2e-5), losses(alone)));
 }
 
+TEST_F(Text, IsNotEvaluatedWithTokensOfAnotherTokenizer) {
+  const auto tokens_of = [&](const std::string& letters) {
+    std::string text;
+    for (int i = 0; i < 500; ++i) text += letters[static_cast<std::size_t>(i * i) % letters.size()];
+    const std::string file = folder_ / (letters + ".txt"), tokens = folder_ / letters;
+    put(file, text);
+    EXPECT_EQ(run({"data", "tokenize", file, tokens, "--tokenizer", "char"}).exit_code, 0);
+    return tokens;
+  };
+  const std::string own = tokens_of("abcdefg"), other = tokens_of("hijklmn");
+  std::vector<std::string> arguments = with(start(out_), "--steps", "1");
+  *std::ranges::find(arguments, data_) = own;
+  const Ended ended = run(arguments);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(run({"eval", out_}).exit_code, 0);
+  EXPECT_THAT(run({"eval", out_, "--data", other}).err,
+              HasSubstr(other + "/tokenizer.json: is not the tokenizer of the run, " + out_));
+}
+
 TEST_F(Text, RefusesWhatIsNoPlugin) {
   const auto error = [&](const std::string& file) {
     return run({"explain", "--plugin", file, "gpt2-nano"}).err;

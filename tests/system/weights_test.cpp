@@ -104,6 +104,17 @@ TEST_F(Weights, DecideWhetherARunBeginsWithAnEvaluation) {
   EXPECT_EQ(kinds_of(with(train(folder_ / "new"), "--eval-first", "off")), "step");
 }
 
+TEST_F(Weights, AreNotReplacedByOtherTensors) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"eval", run_, "--logits", checkpoint_},
+        {"weights", "convert", weights_, checkpoint_}}) {
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, 2);
+    EXPECT_THAT(ended.err, HasSubstr(checkpoint_ + ": is a checkpoint of a run"));
+  }
+  EXPECT_EQ(run({"eval", run_}).exit_code, 0);
+}
+
 TEST_F(Weights, OfOtherImagesNameTheirChannelsOrSize) {
   const std::string gray = folder_ / "gray", large = folder_ / "large";
   for (const char* split : {"/train", "/test"}) {

@@ -216,9 +216,6 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
       store.write(p, std::vector<float>(idx(store.torch_shape(p).count())),
                   Store::Section::accumulator);
   const RunOptions& then = resumed.options;
-  say("{} continues after step {}, in epoch {}{}\n", resumed.run.string(),
-      grouped(static_cast<std::int64_t>(progress.step)), progress.next.epoch + 1,
-      changed_text(then, options));
   continue_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
   if (progress.next.step == 0) return progress;
   const std::string file = resumed.checkpoint.filename().string();
@@ -232,6 +229,13 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
     fail<UsageError>("--limit-batches {}: {} is in mid-epoch, after {} batches; resume with more",
                      options.limit_batches, file, progress.next.step);
   return progress;
+}
+
+std::string continuation_text(const Resumed& resumed, const RunOptions& options,
+                              const Progress& progress) {
+  return fmt::format("{} continues after step {}, in epoch {}{}", resumed.run.string(),
+                     grouped(static_cast<std::int64_t>(progress.step)), progress.next.epoch + 1,
+                     changed_text(resumed.options, options));
 }
 
 std::string nothing_left(const Resumed& resumed, const RunOptions& options,

@@ -44,6 +44,10 @@ void require_same_run(const Resumed& resumed, const RunOptions& options);
 // the rest of it.
 Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& store);
 
+// Where a run continues, and which of its options were changed: one line.
+std::string continuation_text(const Resumed& resumed, const RunOptions& options,
+                              const Progress& progress);
+
 // For a checkpoint at the end of its run, evaluated and, if it is the newest, with its summary: a
 // message with the option that ends the run and how to continue. Empty for all others.
 std::string nothing_left(const Resumed& resumed, const RunOptions& options,

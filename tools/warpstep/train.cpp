@@ -439,6 +439,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
     say("{}\n", why);
     return done;
   }
+  if (resumed) say("{}\n", continuation_text(*resumed, job.options, progress));
   signals.stop_with(stop_requested);
   if (ranks) require_alike(*ranks, job.options, job.data);  // and all have read the checkpoint
   if (!leads) meet(*ranks);                                 // rank 0 has made the directory

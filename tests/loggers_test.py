@@ -172,7 +172,6 @@ class Loggers(unittest.TestCase):
         for trial in trials:
             run = study / f"trial-{trial.number:03}"
             losses = metrics(run, "evaluation")
-            del losses[0]
             self.assertEqual(list(trial.intermediate_values.values()), list(losses.values()))
             if trial.state.name == "PRUNED":
                 self.assertEqual(json.loads((run / "summary.json").read_text())["outcome"], "interrupted")

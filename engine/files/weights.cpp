@@ -256,7 +256,7 @@ std::string text_of(const UnfitTensor& tensor) {
 std::string channels_note(const LoadReport& report) {
   if (report.unfit.size() != 1 || !report.missing.empty()) return {};
   const UnfitTensor& first = report.unfit[0];
-  if (!first.first) return {};
+  if (!first.is_first) return {};
   const std::vector<std::uint64_t> now = extents_of(first.wanted, false);
   if (first.shape.size() != now.size() || now.size() < 2) return {};
   std::vector<std::uint64_t> as_now = first.shape;

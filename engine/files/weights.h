@@ -41,7 +41,7 @@ struct UnfitTensor {
   StoredType type = StoredType::f32;
   std::vector<std::uint64_t> shape;  // in the file
   Shape wanted;                      // by the model, in PyTorch's order
-  bool first = false;                // of the model's weights
+  bool is_first = false;             // of the model's weights
 };
 
 struct LoadReport {

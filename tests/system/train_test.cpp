@@ -104,6 +104,18 @@ TEST(Train, WritesARunThatEvalReproduces) {
   EXPECT_THAT(run({"eval", out}).out, HasSubstr("of 128), loss "));
 }
 
+TEST(Train, SaysHowLittleOfAnImageItsModelsCropsUse) {
+  const TemporaryFolder folder;
+  for (const char* split : {"/data/train", "/data/test"})
+    data::testing::put_png_split(folder.path() + split, 4, 2, {120, 160, 3});
+  const std::vector<std::string> arguments{"train",    "airbench", "--data",  folder / "data",
+                                           "--device", "cpu",      "--batch", "2",
+                                           "--steps",  "1",        "--out",   folder / "run"};
+  EXPECT_THAT(run(arguments).err, HasSubstr("airbench uses 5.3 % of an image of 160 x 120 pixels"));
+  EXPECT_THAT(run(with(arguments, "--overwrite", "--transforms", "resize=32,random-crop=32")).err,
+              Not(HasSubstr("of an image of")));
+}
+
 TEST(Train, LearnsAndRepeatsBitForBitAtAnyWorkerCount) {
   const TemporaryFolder folder;
   make_set(folder / "data");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ Check of_pixels(Check check) {
   const auto problem = check.problem;
   check.problem = [problem](const std::string& text) {
     if (const std::string wrong = problem(text); !wrong.empty()) return wrong;
-    const double value = std::stod(text);
+    const double value = std::strtod(text.c_str(), nullptr);
     return value <= 1 ? std::string()
                       : fmt::format("'{}' is above 1; it is of x/255: {:.3g}", text, value / 255);
   };

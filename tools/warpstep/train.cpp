@@ -200,7 +200,8 @@ std::string size_text(const RunOptions& options, const Source& training) {
 void note_small_windows(const RunOptions& options, const Source& training) {
   if (training.is_text() || options.transforms != "auto" || training.recipe.resizes()) return;
   const Shape image = training.dataset->image_shape(), row = training.row_shape();
-  if (2 * row[0] * row[1] > image[0] * image[1]) return;
+  constexpr std::int64_t least = 10;  // a tenth of an image
+  if (least * row[0] * row[1] >= image[0] * image[1]) return;
   say("{} uses {:.2g} % of an image of {} x {} pixels: its transforms, {}, crop and do not scale; "
       "to use whole images, give --transforms resize={},{}\n",
       options.model,

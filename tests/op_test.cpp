@@ -161,6 +161,8 @@ void OnBackend::expect_agreement(DType coarsest) const {
     const bool finer = epsilon(ours[i].dtype) < epsilon(coarsest);
     const double limit = tolerance(finer ? coarsest : ours[i].dtype, ours[i].depth);
     EXPECT_LE(relative_difference(ours[i].floats, theirs[i].floats), limit) << ours[i].what;
+    // A sum that tf32 moves across 0 passes or stops a whole gradient, though of few elements.
+    if (coarsest != DType::f32 && ours[i].what.find("/relu.dgrad") != std::string::npos) continue;
     EXPECT_LE(largest_difference(ours[i].floats, theirs[i].floats),
               limit * largest_magnitude(theirs[i].floats))
         << ours[i].what;

@@ -26,6 +26,10 @@ std::string Matmul::key() const {
                      epilogue_names[idx(static_cast<int>(epilogue))], aux_pitch);
 }
 
+bool Matmul::has_bias() const {
+  return epilogue != Epilogue::none && epilogue != Epilogue::drelu;
+}
+
 bool Matmul::has_bit_aux() const {
   return epilogue == Epilogue::relu_bias_aux || epilogue == Epilogue::drelu ||
          epilogue == Epilogue::drelu_bias_gradient;

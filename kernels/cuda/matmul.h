@@ -39,6 +39,8 @@ struct Matmul {
   bool operator==(const Matmul&) const = default;
 
   std::string key() const;  // for caches: one line without blanks
+  bool has_bias() const;
+  bool has_aux() const { return has_bit_aux() || has_gelu_aux(); }
   bool has_bit_aux() const;
   bool has_gelu_aux() const;
   std::size_t aux_bytes() const;
@@ -48,8 +50,8 @@ struct MatmulBuffers {
   const void* a = nullptr;
   const void* b = nullptr;
   void* d = nullptr;
-  void* bias = nullptr;  // read or written, depending on the epilogue
-  void* aux = nullptr;
+  void* bias = nullptr;  // read or written, depending on the epilogue; null without one
+  void* aux = nullptr;   // null without one: with one that it does not ask for, cublasLt refuses
 };
 
 class MatmulPlan {

@@ -77,14 +77,6 @@ cublasLtEpilogue_t epilogue(Epilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-bool has_bias(Epilogue epilogue) {
-  return epilogue != Epilogue::none && epilogue != Epilogue::drelu;
-}
-
-bool has_aux(const Matmul& matmul) {
-  return matmul.has_bit_aux() || matmul.has_gelu_aux();
-}
-
 cublasComputeType_t compute_type(const Matmul& matmul, bool tf32) {
   return tf32 && matmul.dtype == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
@@ -101,7 +93,7 @@ void validate(const Matmul& m) {
   pitch("a", m.pitch_a, m.transpose_a ? m.rows : m.depth);
   pitch("b", m.pitch_b, m.transpose_b ? m.depth : m.columns);
   pitch("d", m.pitch_d, m.columns);
-  if (!has_aux(m)) return;
+  if (!m.has_aux()) return;
   pitch("aux", m.aux_pitch, m.columns);
   const bool bits = m.has_bit_aux();
   if (const int multiple = bits ? 128 : 8; m.aux_pitch % multiple != 0) {
@@ -130,8 +122,8 @@ Problem::Problem(const Matmul& m, bool tf32)
   // The bias and GELU's aux have d's type by default. The heuristics do not read through these
   // pointers, but use their alignment: 16 bytes, as for every buffer.
   void* const aligned = std::bit_cast<void*>(std::uintptr_t{16});
-  if (has_bias(m.epilogue)) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
-  if (has_aux(m)) {
+  if (m.has_bias()) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
+  if (m.has_aux()) {
     set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
     set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, m.aux_pitch);
   }

@@ -148,8 +148,8 @@ std::optional<std::size_t> CublasLtLibrary::tried(const Matmul& matmul, const st
     a = matrix(matmul.transpose_a ? matmul.depth : matmul.rows, matmul.pitch_a);
     b = matrix(matmul.transpose_b ? matmul.columns : matmul.depth, matmul.pitch_b);
     d = matrix(matmul.rows, matmul.pitch_d);
-    bias = matrix(1, std::max(matmul.rows, matmul.columns));
-    aux = allocate_device(std::max<std::size_t>(16, matmul.aux_bytes()));
+    if (matmul.has_bias()) bias = matrix(1, std::max(matmul.rows, matmul.columns));
+    if (matmul.has_aux()) aux = allocate_device(matmul.aux_bytes());
     workspace = allocate_device(workspace_cap());
   } catch (const DeviceError&) {
     return 0;  // no memory to try them: a step that fits shares its memory among its calls

@@ -226,7 +226,7 @@ struct GradPart {
 #pragma unroll
       for (int i = 0; i < D::width; ++i) {
         h[i] = (h[i] - mean) * inv_std;
-        scaled[i] *= y[i];
+        scaled[i] = __fmul_rn(scaled[i], y[i]);  // its own mean cancels it exactly: no fma
       }
       body(j, channel, y, h, scaled);
     });

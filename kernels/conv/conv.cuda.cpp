@@ -1,7 +1,13 @@
 // Convolutions and their adjoints on the GPU: the node as a graph for cuDNN, then its plan as a
-// kernel. Bound by arithmetic on most layers; measured figures go to bench/RECORDS.md.
+// kernel; of few channels in 16 bits, kernels of our own. Bound by arithmetic on most layers;
+// measured figures are in bench/RECORDS.md.
+#include <fmt/format.h>
+
+#include <optional>
+
 #include "engine/core/error.h"
 #include "kernels/conv/conv_graph.cuda.h"
+#include "kernels/conv/narrow.cuda.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/pointwise/pointwise.cuda.h"
 
@@ -75,8 +81,6 @@ std::shared_ptr<dnn::Plan> plan(const Operands& operands, const dnn::Graph& grap
 
 }  // namespace
 
-// Bias and relu are part of cuDNN's graph if it has an engine for the whole graph; else they are a
-// pass of our own over y, which listings show.
 namespace {
 
 void refuse_pool(const Operands& operands, const Conv& op) {
@@ -85,7 +89,29 @@ void refuse_pool(const Operands& operands, const Conv& op) {
                 operands.node.title(), text(operands.node.op), fusion::conv_pool);
 }
 
+// The convolution as one of few channels, if that is faster: cuDNN is ahead where there is work for
+// whole tiles of 64 channels on every multiprocessor.
+std::optional<NarrowConv> narrow(const Conv& op, const ConvShape& shape, const Operands& operands) {
+  constexpr std::int64_t few = 32 * 32;  // channels read times channels written
+  constexpr double little = 2.5e9;       // FLOPs
+  constexpr int with_tensor_cores = 80;  // that kernels/cuda/tensor_cores.cuh uses
+  const bool is_16_bits = shape.dtype == DType::f16 || shape.dtype == DType::bf16;
+  if (!is_16_bits || operands.context.settings.compute_capability < with_tensor_cores) return {};
+  if (op.kernel != 3 || op.stride != 1 || op.padding != 1 || op.dilation != 1 || op.groups != 1)
+    return {};
+  const NarrowConv conv{shape.x[0], shape.x[1], shape.x[2], shape.x[3], shape.y[3]};
+  if (conv.in * conv.out > few && conv.flops() > little) return {};
+  return conv;
+}
+
+std::string narrow_name(const NarrowConv& conv) {
+  return fmt::format("narrow {} to {}", conv.in, conv.out);
+}
+
 }  // namespace
+
+// Bias and relu are part of cuDNN's graph if it has an engine for the whole graph; else they are a
+// pass of our own over y, which listings show.
 
 std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
   refuse_pool(operands, op);
@@ -93,6 +119,12 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
                         .x = operands.stored_in(0),
                         .w = operands.stored_in(1),
                         .y = operands.stored_out()};
+  if (const auto conv = narrow(op, shape, operands); conv && has_narrow_forward(*conv))
+    return launch_kernel(narrow_name(*conv),
+                         [conv = *conv, op, dtype = shape.dtype](const Buffers& b, CudaStream& s) {
+                           narrow_forward(conv, b.in[0], b.in[1], op.bias ? b.in[2] : nullptr,
+                                          op.relu, b.out[0], dtype, s.handle());
+                         });
   const std::string title = operands.node.title();
   std::shared_ptr<dnn::Plan> planned =
       operands.context.dnn->plan(forward_graph(title, op, shape, true)).plan;
@@ -122,6 +154,11 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
                         .x = operands.stored_out(),
                         .w = operands.stored_in(1),
                         .y = operands.stored_in(0)};
+  if (const auto conv = narrow(op.conv, shape, operands); conv && has_narrow_data_grad(*conv))
+    return launch_kernel(narrow_name(*conv),
+                         [conv = *conv, dtype = shape.dtype](const Buffers& b, CudaStream& s) {
+                           narrow_data_grad(conv, b.in[0], b.in[1], b.out[0], dtype, s.handle());
+                         });
   const auto planned =
       plan(operands, gradient_graph(operands.node.title(), op.conv, shape, Direction::data_grad));
   return launch_kernel(
@@ -135,25 +172,36 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
       planned->workspace_bytes());
 }
 
-// cuDNN writes d_weight in the dtype of its inputs; d_bias is a pass of our own over d_z.
+// d_weight is written in the dtype of the inputs; d_bias is a pass of our own over d_z.
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
   refuse_pool(operands, op.conv);
   const ConvShape shape{.dtype = operands.dtype_in(0),
                         .x = operands.stored_in(0),
                         .w = operands.stored_out(),
                         .y = operands.stored_in(1)};
-  const auto planned =
-      plan(operands, gradient_graph(operands.node.title(), op.conv, shape, Direction::weight_grad));
+  std::optional<NarrowConv> own = narrow(op.conv, shape, operands);
+  if (own && !has_narrow_weight_grad(*own)) own.reset();
+  const int multiprocessors = operands.context.settings.multiprocessors;
+  std::shared_ptr<dnn::Plan> planned;
+  if (!own)
+    planned = plan(operands,
+                   gradient_graph(operands.node.title(), op.conv, shape, Direction::weight_grad));
   const std::int64_t rows = rows_of(shape.y), channels = shape.y.back();
   const std::size_t sums = op.conv.bias ? column_sums_workspace(rows, channels) : 0;
   return launch_kernel(
-      planned->implementation() + (op.conv.bias ? " + column_sums" : ""),
-      [planned, rows, channels, bias = op.conv.bias, dtype = shape.dtype,
+      (own ? narrow_name(*own) : planned->implementation()) +
+          (op.conv.bias ? " + column_sums" : ""),
+      [own, multiprocessors, planned, rows, channels, bias = op.conv.bias, dtype = shape.dtype,
        ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
-        const std::array bindings{dnn::Binding{ConvShape::x_uid, b.in[0]},
-                                  dnn::Binding{ConvShape::y_uid, b.in[1]},
-                                  dnn::Binding{ConvShape::w_uid, b.out[0]}};
-        planned->execute(s, bindings, b.workspace);
+        if (own) {
+          narrow_weight_grad(*own, b.in[0], b.in[1], b.out[0], b.workspace, multiprocessors, dtype,
+                             s.handle());
+        } else {
+          const std::array bindings{dnn::Binding{ConvShape::x_uid, b.in[0]},
+                                    dnn::Binding{ConvShape::y_uid, b.in[1]},
+                                    dnn::Binding{ConvShape::w_uid, b.out[0]}};
+          planned->execute(s, bindings, b.workspace);
+        }
         if (!bias) return;
         if (are_whole_vectors(channels, dtype))
           column_sums(b.in[1], b.out[1], rows, channels, dtype, b.workspace, ticket.word(),
@@ -161,7 +209,9 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
         else
           column_sums_unaligned(b.in[1], channels, b.out[1], rows, channels, dtype, s.handle());
       },
-      std::max(planned->workspace_bytes(), sums));
+      std::max(
+          own ? narrow_weight_grad_workspace(*own, multiprocessors) : planned->workspace_bytes(),
+          sums));
 }
 
 }  // namespace warpstep::cuda

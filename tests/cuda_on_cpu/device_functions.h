@@ -71,6 +71,47 @@ T atomically(T* address, Update update) {
 template <class T>
 using Same = std::type_identity_t<T>;  // not deduced from
 
+// The functions of kernels/cuda/tensor_cores.cuh.
+inline void load_matrices(unsigned (&to)[4], const void* row, bool transposed, SIMT_HERE) {
+  const auto address = std::bit_cast<std::uintptr_t>(row);
+  constexpr Operation operation = Operation::load_matrices;
+  if (address % 16 != 0) fail_here(operation, here, "reads a row at no multiple of 16 bytes");
+  const Gathered rows = gather(0xffffffffU, address, operation, here);
+  const auto number = [&](unsigned matrix, unsigned of_row, unsigned column) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, std::bit_cast<const std::uint16_t*>(rows[8 * matrix + of_row]) + column, 2);
+    return std::uint32_t{bits};
+  };
+  const unsigned one = lane() / 4, two = 2 * (lane() % 4);
+  for (unsigned m = 0; m < 4; ++m)
+    to[m] = transposed ? number(m, two, one) | number(m, two + 1, one) << 16
+                       : number(m, one, two) | number(m, one, two + 1) << 16;
+}
+
+template <class T>
+void multiply_add(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, SIMT_HERE) {
+  constexpr Operation operation = Operation::multiply_add;
+  const auto gathered = [&](unsigned low, unsigned high) {
+    return gather(0xffffffffU, low | std::uint64_t{high} << 32, operation, here);
+  };
+  const Gathered a_left = gathered(a[0], a[1]), a_right = gathered(a[2], a[3]),
+                 b = gathered(b0, b1);
+  const auto number = [](std::uint64_t words, unsigned high, unsigned odd) {
+    const auto bits = static_cast<std::uint16_t>(words >> (32 * high + 16 * odd));
+    T value;
+    std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
+    return static_cast<float>(value);
+  };
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane() / 4, column = 2 * (lane() % 4) + i % 2;
+    for (unsigned k = 0; k < 16; ++k) {
+      const unsigned pair = k % 8 / 2;
+      d[i] += number((k < 8 ? a_left : a_right)[4 * row + pair], i / 2, k % 2) *
+              number(b[4 * column + pair], k / 8, k % 2);
+    }
+  }
+}
+
 }  // namespace warpstep::simt
 
 // ---- barriers

@@ -85,6 +85,8 @@ enum class Operation : std::uint8_t {
   ballot,
   any,
   all,
+  load_matrices,
+  multiply_add,
 };
 
 // Waits for every thread of the block; returns for how many of them the predicate holds.

@@ -47,6 +47,7 @@ struct Case {
   std::string_view fusion{};  // the fusion that makes such nodes: only for backends that want it
   bool midway = false;        // starts after the first step of a gradient accumulation
   bool heavy = false;         // a realistic size, for benchmarks: too slow in plain loops
+  double function_error = 0;  // of a library's exp or tanh, relative to the largest element, in f32
   std::map<int, int> gradients;  // value -> its gradient, filled by with_adjoint()
   int d_out = -1;  // the gradient that arrives; -1 where the loss itself is the output
 };

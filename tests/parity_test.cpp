@@ -229,10 +229,11 @@ void Parity::expect_gradients() const {
   }
 }
 
-// Which few of the weights drift is chance, how far is not.
+// Which few of the weights drift is chance, how far is not. On a GPU, where some of cuDNN's engines
+// add in any order, Adam's divisions turned a rounding into 9e-5 of cifar10cnn's conv3.
 void Parity::expect_final(const std::vector<std::vector<float>>& initial) const {
   const Store& store = program_->store();
-  const double floor = GetParam().exact_math ? 1e-5 : 1e-3;
+  const double floor = !GetParam().exact_math ? 1e-3 : testing_support::tests_cuda() ? 3e-4 : 1e-5;
   double drift = 0;
   for (const json& parameter : golden_.at("parameters"))
     if (parameter["final"]["norm"].get<double>() > 1e-9)

@@ -54,16 +54,14 @@ std::string test_name(const testing::TestParamInfo<cases::Case>& info) {
 }
 
 bool lacks_engine(const cases::Case& c, const Backend& backend) {
-  const auto pools = [](const Node& node) {
-    const auto* conv = std::get_if<Conv>(&node.op);
-    return conv && conv->pool;
-  };
-  const auto pooled = std::ranges::find_if(c.graph.nodes, pools);
-  const Node& node = pooled == c.graph.nodes.end() ? c.graph.nodes.back() : *pooled;
-  const bool may_be_declined = pools(node) || std::holds_alternative<NormConv>(node.op) ||
-                               std::holds_alternative<NormConvDataGrad>(node.op) ||
-                               std::holds_alternative<NormConvWeightGrad>(node.op);
-  return may_be_declined && !backend.computes(node.op, c.graph.types(node.in));
+  return std::ranges::any_of(c.graph.nodes, [&](const Node& node) {
+    const auto* const conv = std::get_if<Conv>(&node.op);
+    const bool may_be_declined = (conv != nullptr && conv->pool) ||
+                                 std::holds_alternative<NormConv>(node.op) ||
+                                 std::holds_alternative<NormConvDataGrad>(node.op) ||
+                                 std::holds_alternative<NormConvWeightGrad>(node.op);
+    return may_be_declined && !backend.computes(node.op, c.graph.types(node.in));
+  });
 }
 
 Trial::Trial(const cases::Case& c, std::shared_ptr<Backend> backend, std::uint64_t seed)

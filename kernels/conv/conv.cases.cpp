@@ -90,6 +90,10 @@ static void add_conv(List list) {
            Size{"2x2 of 2x1 pixels", 4, 2, 1, 5, conv_op(7, 2, 1, 1, 1, 1, false)},
            Size{"even kernel", 3, 9, 9, 5, conv_op(7, 2, 1, 1)},
            Size{"channels 1 to 1", 3, 6, 5, 1, conv_op(1, 3, 1, 1)},
+           Size{"3x3 of 16 channels of wide maps", 2, 5, 70, 16, conv_op(16, 3, 1, 1)},
+           Size{"3x3 of 8 channels of small maps", 21, 4, 5, 8, conv_op(16, 3, 1, 1)},
+           Size{"3x3 of 64 to 16 channels", 3, 9, 11, 64, conv_op(16, 3, 1, 1)},
+           Size{"3x3 of 16 to 8 channels", 2, 19, 33, 16, conv_op(8, 3, 1, 1)},
        })
     add(list, size);
   for (const Size& size : {

@@ -19,9 +19,9 @@ struct NarrowConv {
   double flops() const { return 18.0 * static_cast<double>(images * height * width * in * out); }
 };
 
-// Whether there is a kernel. For the adjoint: y's gradient is read, x's written.
-bool has_narrow_forward(const NarrowConv& conv);
-bool has_narrow_data_grad(const NarrowConv& conv);
+// Whether there are kernels for it: both for the convolution and its gradient to x, up to 8 to 32
+// or 16 to 16 channels; for that of the weights.
+bool has_narrow_product(const NarrowConv& conv);
 bool has_narrow_weight_grad(const NarrowConv& conv);
 
 // y = max(0, x * w + bias), without the maximum unless `relu`, without a bias if it is null. All
@@ -31,7 +31,7 @@ void narrow_forward(const NarrowConv& conv, const void* x, const void* w, const 
 void narrow_data_grad(const NarrowConv& conv, const void* d_y, const void* w, void* d_x,
                       DType dtype, cudaStream_t stream);
 
-// d_w, by partial sums of `blocks` blocks in the workspace, which a second kernel adds in order.
+// d_w, by partial sums of blocks in the workspace, which a second kernel adds in order.
 std::size_t narrow_weight_grad_workspace(const NarrowConv& conv, int multiprocessors);
 void narrow_weight_grad(const NarrowConv& conv, const void* x, const void* d_y, void* d_w,
                         void* workspace, int multiprocessors, DType dtype, cudaStream_t stream);

@@ -123,12 +123,17 @@ std::string Graph::key() const {
   return fmt::format("{}", fmt::join(parts, ";"));
 }
 
-bool adds_in_any_order(const Attention& attention) {
-  return attention.d_q_sums != 0;
-}
-
 const Attention* attention_of(const Graph& graph) {
   return graph.operations.size() == 1 ? std::get_if<Attention>(&graph.operations[0]) : nullptr;
+}
+
+bool adds_in_any_order(const Graph& graph) {
+  return std::ranges::any_of(graph.operations, [](const Operation& operation) {
+    const auto* const attention = std::get_if<Attention>(&operation);
+    return attention != nullptr ? attention->d_q_sums != 0
+                                : std::holds_alternative<ChannelSums>(operation) ||
+                                      std::holds_alternative<NormGradSums>(operation);
+  });
 }
 
 // Read off the plans of cuDNN 9.19, whose tiles have up to 128 positions: a number for each row of
@@ -144,7 +149,7 @@ std::size_t attention_workspace(const Graph& graph, int compute_capability) {
   const std::int64_t rows = o.dims[0] * o.dims[1] * length;
   const int generation = compute_capability / 10;
   std::int64_t bytes = rows * 4;
-  if (!adds_in_any_order(attention))
+  if (attention.d_q_sums == 0)
     bytes += rows * length * 2;
   else if (generation != 9 && generation != 10)
     bytes += rows * round_up(o.dims[3], 32) * 4;

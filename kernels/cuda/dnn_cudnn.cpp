@@ -279,9 +279,7 @@ CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, const Target& targe
     std::vector<EngineConfig> configs = offered(operations.descriptor(), target, mode, verdicts);
     for (EngineConfig& config : configs) {
       if (plans.size() >= enough) break;
-      // None of the engines says so: this is a property of the graph.
-      if (const Attention* attention = attention_of(graph);
-          attention != nullptr && adds_in_any_order(*attention))
+      if (adds_in_any_order(graph))
         config.numerical.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
       if (const std::string why = objection(config, settings_, full_f32); !why.empty()) {
         verdicts.drop(why);

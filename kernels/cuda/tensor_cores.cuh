@@ -1,5 +1,6 @@
-// Products of 16-bit matrices on tensor cores (compute capability 8.0 and later): the second place,
-// besides launch.cuh, that knows how kernels are compiled. All lanes of a warp call each function.
+// Products of 16-bit matrices on tensor cores, and the copies that feed them, of compute capability
+// 8.0 and later: the second place, besides launch.cuh, that knows how kernels are compiled. All
+// lanes of a warp call each function but the copies.
 //
 // In a product d += a b of 16x16 by 16x8 numbers lane l holds, with i = l / 4 and j = 2 (l % 4):
 //   a: (i, j) (i, j+1) | (i+8, j) .. | (i, j+8) .. | (i+8, j+8) ..    two numbers a word
@@ -26,6 +27,14 @@ __device__ inline void load_transposed(unsigned (&to)[4], const void* row);
 template <class T>
 __device__ inline void multiply_add(float (&d)[4], const unsigned (&a)[4], unsigned b0,
                                     unsigned b1);
+
+// Begins to copy 16 bytes from global to shared memory, both at multiples of 16; or to write zeros.
+__device__ inline void begin_copy(void* shared, const void* global, bool zeros);
+// Ends a group of the thread's copies; none may be in it.
+__device__ inline void end_group();
+// Waits for the thread's groups but the last `running`.
+template <int running>
+__device__ inline void await_groups();
 
 #if defined(__CUDACC__)
 
@@ -66,8 +75,33 @@ __device__ inline void multiply_add<__nv_bfloat16>(float (&d)[4], const unsigned
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+__device__ inline void begin_copy(void* shared, const void* global, bool zeros) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(global),
+                 "r"(zeros ? 0 : 16)
+               : "memory");
+}
+__device__ inline void end_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int running>
+__device__ inline void await_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(running) : "memory");
+}
+
 #else
 
+__device__ inline void begin_copy(void*, const void*, bool) {
+  __trap();
+}
+__device__ inline void end_group() {
+  __trap();
+}
+template <int running>
+__device__ inline void await_groups() {
+  __trap();
+}
 __device__ inline void load_matrices(unsigned (&)[4], const void*) {
   __trap();
 }
@@ -95,6 +129,17 @@ template <class T>
 __device__ inline void multiply_add(float (&d)[4], const unsigned (&a)[4], unsigned b0,
                                     unsigned b1) {
   simt::multiply_add<T>(d, a, b0, b1);
+}
+
+__device__ inline void begin_copy(void* shared, const void* global, bool zeros) {
+  simt::begin_copy(shared, global, zeros);
+}
+__device__ inline void end_group() {
+  simt::end_group();
+}
+template <int running>
+__device__ inline void await_groups() {
+  simt::await_groups(running);
 }
 
 #endif

@@ -347,7 +347,6 @@ std::string refused_attention(const Graph& graph, const Settings& settings) {
   if (qkv.dtype == DType::f32) return "attention is computed in 16 bits alone";
   if (qkv.dims[2] == 1) return "sequences of one position";
   if (qkv.dims[3] % 8 != 0 || qkv.dims[3] > 128) return "heads have a multiple of 8 features";
-  if (settings.deterministic && adds_in_any_order(*attention)) return "it is not deterministic";
   if (attention_workspace(graph, settings.compute_capability) > settings.workspace_cap)
     return "it needs too much workspace";
   return {};
@@ -390,6 +389,8 @@ class EmulatedLibrary final : public Library {
     if (const std::string why = refused_with_norms(graph); !why.empty()) return {nullptr, why};
     if (const std::string why = refused_attention(graph, settings_); !why.empty())
       return {nullptr, why};
+    if (settings_.deterministic && adds_in_any_order(graph))
+      return {nullptr, "it is not deterministic"};
     return {std::make_unique<EmulatedPlan>(graph, settings_.has_device()), {}};
   }
   bool supports(const Graph& graph) override { return plan(graph).plan != nullptr; }

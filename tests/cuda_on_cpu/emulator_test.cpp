@@ -8,6 +8,7 @@
 #include "engine/core/error.h"
 #include "engine/core/types.h"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/tensor_cores.cuh"
 
 namespace warpstep::cuda {
 namespace {
@@ -34,6 +35,77 @@ TEST_P(Emulator, EveryThreadOfEveryBlockRunsOnce) {
   std::vector<int> visits(3 * 2 * 5 * 7 * 3 * 2);
   launch("count_visits", count_visits, {.grid = {3, 2, 5}, .block = {7, 3, 2}}, visits.data());
   EXPECT_THAT(visits, Each(1));
+}
+
+// d [16,8] = a [16,16] b, with b stored [16,8] or, transposed, [8,16].
+template <class T, bool transposed>
+__global__ void multiply_matrices(const T* a, const T* b, float* d) {
+  T* const rows = dynamic_shared<T>();
+  for (unsigned i = threadIdx.x; i < 256; i += 32) rows[i] = a[i];
+  T* const others = rows + 256;
+  for (unsigned i = threadIdx.x; i < 128; i += 32) others[i] = b[i];
+  __syncwarp();
+  const unsigned lane = threadIdx.x, matrix = lane / 8;
+  unsigned of_a[4], of_b[4];
+  load_matrices(of_a, rows + (lane % 16) * 16 + lane / 16 * 8);
+  if constexpr (transposed)
+    load_matrices(of_b, others + lane % 8 * 16 + matrix % 2 * 8);
+  else
+    load_transposed(of_b, others + (matrix % 2 * 8 + lane % 8) * 8);
+  float sum[4] = {1, 1, 1, 1};
+  multiply_add<T>(sum, of_a, of_b[0], of_b[1]);
+  for (unsigned i = 0; i < 4; ++i) d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i];
+}
+
+template <class T, bool transposed>
+void expect_product() {
+  std::vector<T> a(256), b(128);
+  for (unsigned i = 0; i < 256; ++i) a[i] = T(static_cast<float>(i % 7) - 3);
+  for (unsigned i = 0; i < 128; ++i) b[i] = T(static_cast<float>(i % 5) - 2);
+  std::vector<float> d(128), expected(128, 1);
+  for (unsigned i = 0; i < 16; ++i)
+    for (unsigned j = 0; j < 8; ++j)
+      for (unsigned k = 0; k < 16; ++k)
+        expected[i * 8 + j] += static_cast<float>(a[i * 16 + k]) *
+                               static_cast<float>(transposed ? b[j * 16 + k] : b[k * 8 + j]);
+  launch("multiply_matrices", multiply_matrices<T, transposed>,
+         {.grid = 1, .block = 32, .shared_bytes = 384 * sizeof(T)}, a.data(), b.data(), d.data());
+  EXPECT_EQ(d, expected);
+}
+
+TEST_P(Emulator, TensorCoresMultiplyMatrices) {
+  expect_product<__half, false>();
+  expect_product<__half, true>();
+  expect_product<__nv_bfloat16, false>();
+  expect_product<__nv_bfloat16, true>();
+}
+
+__global__ void copy_words(const int* in, int* out) {
+  int* const words = dynamic_shared<int>();
+  const unsigned own = 4 * threadIdx.x;
+  begin_copy(words + own, in + own, false);
+  end_group();
+  begin_copy(words + 128 + own, in, true);
+  end_group();
+  await_groups<1>();
+  __syncthreads();
+  const unsigned other = 4 * ((threadIdx.x + 1) % 32);
+  out[threadIdx.x] = words[other];
+  out[32 + threadIdx.x] = words[128 + other];  // not awaited
+  __syncthreads();
+  await_groups<0>();
+  __syncthreads();
+  out[64 + threadIdx.x] = words[128 + other];
+}
+
+TEST_P(Emulator, CopiesToSharedMemoryAreThereWhenTheyAreAwaited) {
+  std::vector<int> in(128), out(96);
+  std::iota(in.begin(), in.end(), 0);
+  launch("copy_words", copy_words, {.grid = 1, .block = 32, .shared_bytes = 1024}, in.data(),
+         out.data());
+  for (int t = 0; t < 32; ++t) EXPECT_EQ(out[idx(t)], (t + 1) % 32 * 4);
+  EXPECT_THAT(std::span(out).subspan(32, 32), Each(-1));  // as when the block began
+  EXPECT_THAT(std::span(out).subspan(64, 32), Each(0));
 }
 
 __global__ void prefix_sums(const int* in, int* out) {

@@ -4,10 +4,12 @@
 #include <boost/context/fiber.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <source_location>
 #include <string>
+#include <vector>
 
 #include "tests/cuda_on_cpu/simt.h"
 
@@ -47,6 +49,12 @@ class Lane {
   Operation operation = Operation::none;
   std::source_location where;
   std::uint64_t brought = 0, published = 0;
+  // Of 16 bytes to shared memory, in groups; the last group has not ended. From null: zeros.
+  struct Copy {
+    void* to;
+    const void* from;
+  };
+  std::deque<std::vector<Copy>> copies{1};
 
  private:
   void suspend();

@@ -122,6 +122,7 @@ void Machine::run_block(std::size_t shared_bytes) {
   for (unsigned r = 0; r < live_; ++r) {
     lanes_[r].state = Lane::State::ready;
     lanes_[r].has_awaited = false;
+    lanes_[r].copies.assign(1, {});
     lanes_[r].acquire(this);
   }
   const unsigned warps = (live_ + warp_size - 1) / warp_size;
@@ -253,6 +254,25 @@ void note_awaited() {
 
 bool has_awaited() {
   return machine().running->has_awaited;
+}
+
+void begin_copy(void* shared, const void* global, bool zeros) {
+  machine().running->copies.back().push_back({shared, zeros ? nullptr : global});
+}
+
+void end_group() {
+  machine().running->copies.emplace_back();
+}
+
+void await_groups(std::size_t running) {
+  auto& copies = machine().running->copies;
+  for (; copies.size() > running + 1; copies.pop_front())
+    for (const Lane::Copy& copy : copies.front()) {
+      if (copy.from != nullptr)
+        std::memcpy(copy.to, copy.from, 16);
+      else
+        std::memset(copy.to, 0, 16);
+    }
 }
 
 unsigned lane() {

@@ -66,6 +66,11 @@ inline std::uint64_t time_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 std::byte* dynamic_shared();
+// Copies of 16 bytes to shared memory (kernels/cuda/tensor_cores.cuh): they take place where they
+// are awaited, so that a kernel that does not wait reads what was there before.
+void begin_copy(void* shared, const void* global, bool zeros);
+void end_group();
+void await_groups(std::size_t running);
 unsigned lane();
 // Of the running CUDA thread: that it waited for the kernel before this one, and whether it did.
 void note_awaited();

@@ -194,6 +194,12 @@ def versions(description):
     return {k: v for k, v in match.groupdict().items() if v} if match else {"device": description}
 
 
+def processes(description, most=16):
+    """How many test programs run at once: one per core, and per 2 GiB of the device, as each has a context and cuDNN."""
+    memory = re.search(r"([\d.]+) GiB\)", description)
+    return max(1, min(most, len(os.sched_getaffinity(0)), int(float(memory[1]) / 2) if memory else most))
+
+
 def nvidia_smi():
     """Facts that only nvidia-smi has: driver version, power limit, clocks. None without it."""
     program = shutil.which("nvidia-smi")

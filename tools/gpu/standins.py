@@ -16,7 +16,7 @@ import machine
 DEVICE = ("NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0, cuDNN 9.19.0, "
           "cuBLASLt 13.1.0")
 
-# Behaves like GoogleTest; BEHAVIOUR is test -> ok | fail | sticky | skip | crash | hang. Does not start without NEEDS in its
+# Behaves like GoogleTest; BEHAVIOUR is test -> ok | fail | sticky | skip | crash | hang | meet. Does not start without NEEDS in its
 # library path, as the loader would end it.
 GTEST = """
 import os, subprocess, sys, time
@@ -40,6 +40,11 @@ for test, what in BEHAVIOUR.items():
         print("a.cpp:1: Skipped\\n\\n[  SKIPPED ] " + name + " (0 ms)")
     elif what == "ok":
         print("[       OK ] " + name + " (1 ms)")
+    elif what == "meet":  # ends well once another process runs one, too
+        open(os.path.join(os.environ["TMPDIR"], "meet." + test), "w").close()
+        end = time.monotonic() + 20
+        while sum(f.startswith("meet.") for f in os.listdir(os.environ["TMPDIR"])) < 2 and time.monotonic() < end: time.sleep(0.01)
+        print("[       OK ] " + name + " (1 ms)" if time.monotonic() < end else "nobody came")
     elif what == "by handle":
         print("[       OK ] " + name + " (1 ms)" if os.environ.get("WARPSTEP_CUDNN_PLANS") == "handle" else "no")
     elif what == "skip":

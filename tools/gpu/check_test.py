@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """gpu_check on a staged tree of stand-in programs: its counts, stored files, rows and exit codes."""
+import json
 import os
 import pathlib
 import re
@@ -93,6 +94,31 @@ class GpuCheck(standins.Staged):
         code, printed, results = self.run_it("--quick", "--from", "statistics")
         self.assertEqual(code, 0, printed)
         self.assertEqual(results["tests"]["failed"], 0)
+
+    def wheel(self, name, version):
+        """The library folder of site-packages with such a cuDNN."""
+        site = self.site.with_name(name)
+        (site / "nvidia" / "cudnn" / "lib").mkdir(parents=True)
+        (site / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9").touch()
+        (site / f"nvidia_cudnn_{version}.dist-info").mkdir()
+        return site / "nvidia" / "cudnn" / "lib"
+
+    def test_a_newer_cudnn_of_wheels_replaces_an_old_one(self):
+        old = DEVICE.replace("9.19.0", "9.14.0")
+        folder = self.wheel("site-packages", "cu13-9.19.0.56")
+        for text, otherwise, version in ((DEVICE, old, "9.19.0"), (DEVICE, DEVICE.replace("9.19.0", "9.16.0"), "9.16.0"),
+                                         (old.replace("9.14.0", "9.13.1"), old, "9.14.0"), ("does not load: x", old, "9.14.0")):
+            self.warpstep(needs=str(folder) if "does not" not in text else "nowhere", text=text, otherwise=otherwise)
+            self.gtest("parity_cuda_test", {"one": "ok"}, needs=str(folder) if version == "9.19.0" else "")
+            code, printed, results = self.run_it("--only", "parity")
+            self.assertEqual((code, results["device"]["cudnn"]), (0, version), printed)
+
+    def test_the_newest_cudnn_of_wheels_comes_first(self):
+        places = [self.wheel(*words) for words in (("site-a", "cu12-9.99.0.1"), ("site-b", "cu13-9.9.0.1"), ("site-c", "cu13-9.19.0.56"))]
+        listed = [str(place.parents[2]) for place in places]
+        with unittest.mock.patch.object(machine, "answer_of", lambda *_: json.dumps(listed)):
+            found = [folder for folder in machine.wheel_folders() if "/site-" in folder]
+        self.assertEqual(found[:3], [str(places[number]) for number in (2, 1, 0)])
 
     def test_a_failure_ends_with_1_and_stops_nothing(self):
         self.gtest("parity_cuda_test", {"one": "ok", "two": "fail", "three": "ok", "four": "fail", "five": "skip"})

@@ -56,6 +56,28 @@ warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResult
           placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
+# Which of two versions of a library is loaded: stand-ins, where LD_LIBRARY_PATH has the older one. Files of wheels have no
+# version in their names.
+set(standins "${CMAKE_CURRENT_BINARY_DIR}/standins")
+foreach(version 9.14.0 9.19.0)
+  string(REGEX REPLACE "[.]0$|[.]" "" number ${version})
+  foreach(part "" _graph)
+    set(standin standin_dnn${part}_${number})
+    add_library(${standin} SHARED EXCLUDE_FROM_ALL standin_dnn.cpp)
+    target_compile_definitions(${standin} PRIVATE STANDIN_VERSION=${number} $<$<BOOL:${part}>:STANDIN_PART>)
+    target_link_libraries(${standin} PRIVATE ${CMAKE_DL_LIBS})
+    set_target_properties(${standin} PROPERTIES OUTPUT_NAME standin_dnn${part} VERSION ${version} SOVERSION 9 BUILD_RPATH "$ORIGIN"
+                          LIBRARY_OUTPUT_DIRECTORY "${standins}/${version}")
+  endforeach()
+endforeach()
+add_library(standin_module MODULE EXCLUDE_FROM_ALL standin_module.cpp)
+target_link_libraries(standin_module PRIVATE standin_dnn_914)
+set_target_properties(standin_module PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${standins}")
+warpstep_test(wheel_versions_test TIER host SOURCES ${engine}/core/wheel_versions_test.cpp LINK warpstep::engine
+              PROPERTIES ENVIRONMENT "LD_LIBRARY_PATH=${standins}/9.14.0")
+target_compile_definitions(wheel_versions_test PRIVATE STANDINS="${standins}" STANDIN_MODULE="$<TARGET_FILE:standin_module>")
+add_dependencies(wheel_versions_test standin_module standin_dnn_914 standin_dnn_919 standin_dnn_graph_914 standin_dnn_graph_919)
+
 # ThreadSanitizer delays a handler until its thread returns from sigwait(), which never happens here.
 warpstep_test(engine_threads_test TIER host TSAN_FILTER "-SignalThread.RunsTheHandlersOfOthers"
   SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/phase_test.cpp

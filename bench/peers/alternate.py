@@ -13,12 +13,17 @@ import threading
 import time
 
 
+class TimeOver(SystemExit):
+    """A program did not answer in its time, and was killed; it may have been sound."""
+
+
 class Runner:
-    """A program that implements the protocol; its clock starts before the process does."""
+    """A program that implements the protocol; its clock starts before the process does. `limit_s`: of one answer."""
 
     def __init__(self, name, command, env=None, limit_s=900):
         self.name, self.command, self.limit_s = name, command, limit_s
-        self.ms, self.cpu_ms, self.losses = [], [], []
+        self.losses, self.late = [], False
+        self.forget()
         self.stderr = tempfile.TemporaryFile("w+")
         self.about, self.warm_step_s = {}, 0
         begin = time.perf_counter()
@@ -27,8 +32,16 @@ class Runner:
         self._window(1)
         self.first_step_s = time.perf_counter() - begin
 
+    def forget(self):
+        """The windows so far; not the losses."""
+        self.ms, self.cpu_ms, self.spans = [], [], []
+
+    def _is_late(self):
+        self.late = True
+        self.process.kill()
+
     def _window(self, steps):
-        watchdog = threading.Timer(self.limit_s, self.process.kill)
+        watchdog = threading.Timer(self.limit_s, self._is_late)
         watchdog.start()
         try:
             self.process.stdin.write(f"window {steps}\n")
@@ -42,6 +55,9 @@ class Runner:
         except (BrokenPipeError, ValueError, OSError) as error:
             self.process.kill()
             self.process.wait()
+            if self.late:
+                what = "its first step" if not self.losses else f"a window of {steps} steps"
+                raise TimeOver(f"{self.name}: the time was over: {what} was not done after {self.limit_s:.1f} s, and it was killed") from None
             self.stderr.seek(0)
             last = collections.deque(self.stderr, 15)
             raise SystemExit(f"{self.name} ended or answered badly ({error!r}):\n  {self.command}\n"
@@ -62,8 +78,9 @@ class Runner:
         return max(1, round(seconds / max(self.warm_step_s, 1e-6)))
 
     def window(self, steps):
-        before = self._cpu_s()
+        before, begin = self._cpu_s(), time.time()
         seconds = self._window(steps)["seconds"]
+        self.spans.append((begin, time.time()))
         self.ms.append(1000 * seconds / steps)
         self.cpu_ms.append(1000 * (self._cpu_s() - before) / steps)
 
@@ -78,10 +95,15 @@ class Runner:
 
     def quit(self):
         """Ends the program; gives what was seen of it."""
-        with open(f"/proc/{self.process.pid}/status") as status:
-            peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+        found = self.report()
         end(self.process)
         self.stderr.close()
+        return found
+
+    def report(self):
+        """What was seen of it since forget()."""
+        with open(f"/proc/{self.process.pid}/status") as status:
+            peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
         return {"name": self.name, "command": self.command, "about": self.about,
                 "step_ms": spread(self.ms), "step_cpu_ms": spread(self.cpu_ms),
                 "cores_busy": round(sum(self.cpu_ms) / sum(self.ms), 2),

@@ -1,4 +1,5 @@
 """Reads a GPU's name, clock and power from nvidia-smi: the name once, clock and power while windows run."""
+import datetime
 import shutil
 import statistics
 import subprocess
@@ -6,6 +7,7 @@ import tempfile
 
 QUERY = "--query-gpu="
 FORMAT = "--format=csv,noheader,nounits"
+TIME = "%Y/%m/%d %H:%M:%S.%f"  # as nvidia-smi prints it
 STEADY = 0.9  # of the highest clock: a window at a lower one was not run by the same machine
 
 
@@ -25,31 +27,36 @@ def describe(device):
     return dict(zip(fields, values)) if answer.returncode == 0 and len(values) == len(fields) else None
 
 
-def summary(lines):
-    """From lines 'MHz, W': the clock's range and median, the median power, and whether the clock stayed high."""
-    samples = []
+def summary(lines, windows=((0, float("inf")),)):
+    """From lines 'time, MHz, W': the clock's range and median, the median power, and whether the clock stayed high, all of them
+    in the windows alone, (begin, end) by time.time(): an idle GPU lowers its clock. None without a sample."""
+    samples, inside = 0, []
     for line in lines:
         try:
-            clock, power = (float(part) for part in line.split(","))
+            when, clock, power = line.split(",")
+            when = datetime.datetime.strptime(when.strip(), TIME).timestamp()
+            clock, power = float(clock), float(power)
         except ValueError:  # "[N/A]", or a line cut short
             continue
-        samples.append((clock, power))
-    if not samples:
-        return None
-    clocks, powers = zip(*samples)
+        samples += 1
+        if any(begin <= when <= end for begin, end in windows):
+            inside.append((clock, power))
+    if not inside:
+        return {"samples": 0, "outside": samples, "steady": None} if samples else None
+    clocks, powers = zip(*inside)
     return {"sm_mhz": {"min": min(clocks), "median": statistics.median(clocks), "max": max(clocks)},
-            "power_w": statistics.median(powers), "samples": len(samples),
+            "power_w": statistics.median(powers), "samples": len(inside), "outside": samples - len(inside),
             "steady": statistics.quantiles(clocks, n=10, method="inclusive")[0] >= STEADY * max(clocks)
             if len(clocks) > 1 else True}
 
 
 class Sampler:
-    """Samples clock and power five times a second for as long as its scope lasts."""
+    """Samples clock and power five times a second for as long as its scope lasts; `windows` are those that are judged."""
 
     def __init__(self, device):
-        self.command = ["nvidia-smi", "-i", number_of(device), QUERY + "clocks.sm,power.draw", FORMAT, "-lms", "200"]
+        self.command = ["nvidia-smi", "-i", number_of(device), QUERY + "timestamp,clocks.sm,power.draw", FORMAT, "-lms", "200"]
         self.wanted = describe(device) is not None
-        self.found = None
+        self.found, self.windows = None, []
 
     def __enter__(self):
         if self.wanted:
@@ -62,5 +69,5 @@ class Sampler:
             self.process.terminate()
             self.process.wait()
             self.output.seek(0)
-            self.found = summary(self.output)
+            self.found = summary(self.output, self.windows)
             self.output.close()

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import pathlib
+import shlex
 import sys
 import tempfile
 import time
@@ -131,31 +132,161 @@ class Times(unittest.TestCase):
     def test_switches(self):
         words = ["--peer-cmd", " ".join(self.command), "--seconds", "0.3", "--window", "0.02", "--out", str(self.out)]
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            step_switches.main([*words, "--switch=--slow", "--switch=--broken", "--switch=--deterministic"])
+            with mock.patch.object(alternate, "Runner", wraps=alternate.Runner) as started:
+                step_switches.main([*words, "--switch=--slow", "--switch=--broken", "--switch=--deterministic"])
+        self.assertEqual([call.args[0] for call in started.call_args_list],
+                         ["without", "--slow", "--broken", "--deterministic"], "one side without for all switches")
         result = json.loads(self.out.read_text())
         self.assertEqual([pair["switch"] for pair in result["pairs"]], ["--slow", "--deterministic"])
         self.assertGreater(result["pairs"][0]["ratio"]["median"], 1.5)
         self.assertIn("no such switch", result["failed"]["--broken"])
         self.assertIn("--slow: ", printed.getvalue())
 
+    def test_a_side_that_died_is_started_again(self):
+        words = ["--peer-cmd", " ".join(self.command), "--seconds", "0.2", "--window", "0.02", "--out", str(self.out)]
+        report = alternate.Runner.report
+
+        def last_report(side):
+            found = report(side)
+            if side.name == "without":
+                side.process.kill()
+                side.process.wait()
+            return found
+
+        with contextlib.redirect_stdout(io.StringIO()), mock.patch.object(alternate.Runner, "report", last_report), \
+                mock.patch.object(alternate, "Runner", wraps=alternate.Runner) as started:
+            step_switches.main([*words, "--switch=--slow", "--switch=--deterministic"])
+        self.assertEqual([call.args[0] for call in started.call_args_list], ["without", "--slow", "without", "--deterministic"])
+        self.assertEqual(len(json.loads(self.out.read_text())["pairs"]), 2)
+
+    def test_what_is_late_is_said_to_be(self):
+        with self.assertRaisesRegex(alternate.TimeOver, r"peer: the time was over: its first step was not done after 0\.3 s, and "
+                                                        r"it was killed$"):
+            alternate.Runner("peer", [*self.command, "--hang"], limit_s=0.3)
+        with self.assertRaisesRegex(SystemExit, r"(?s)peer ended or answered badly.*no such switch") as crash:
+            alternate.Runner("peer", [*self.command, "--broken"], limit_s=20)
+        self.assertNotIsInstance(crash.exception, alternate.TimeOver)
+        runner = alternate.Runner("peer", self.command)
+        runner.limit_s = 0.2
+        with self.assertRaisesRegex(alternate.TimeOver, "a window of 5000 steps was not done after 0.2 s"):
+            runner.warm_up(5000)
+
+    def limited(self, *words, limit=8.0):
+        args = pytorch_step.parse(["--limit", str(limit), "--window-seconds", "0.02", *words])
+        args.steps = None
+        return args
+
     def test_a_limit_leaves_out_what_is_late(self):
-        args = pytorch_step.parse(["--limit", "0"])
-        args.limit, args.end = 8, time.monotonic() + 6
-        with self.assertRaises(pytorch_step.TooLate):
-            pytorch_step.start(args, "late", self.command, {}, until=3)
+        args, clocks = self.limited(), types.SimpleNamespace(windows=[])
+        with self.assertRaisesRegex(pytorch_step.TooLate, "late: the time was over: it was not started, as 3 s were left"):
+            pytorch_step.start(args, "late", self.command, {}, 3)
+        with mock.patch.object(pytorch_step, "LEAST_S", 0.1), \
+                self.assertRaisesRegex(pytorch_step.TooLate, r"late: the time was over: its first step was not done after 0\.5 s, and it "
+                                                             r"was killed \(its share of --limit 8\)"):
+            pytorch_step.start(args, "late", [*self.command, "--hang"], {}, 0.5)
         runner = pytorch_step.start(args, "peer", self.command, {})
-        args.end, args.steps, args.window_seconds = time.monotonic(), None, 0.02
-        pytorch_step.alternate_windows(args, [runner], 20)
-        self.assertEqual(runner.quit()["step_ms"]["n"], 1)
+        args.end = time.monotonic()
+        pytorch_step.alternate_windows(args, [runner], 20, clocks)
+        self.assertEqual((runner.quit()["step_ms"]["n"], clocks.windows), (1, runner.spans))
+
+    def shares(self, args, seconds):
+        """What each setting may take, if it takes so many seconds in turn; the runners, and what is printed."""
+        now, given, takes = [args.end - args.limit], {}, iter(seconds)
+
+        def start_torch(_, setting, cache, allowed_s):
+            given[setting.split("-")[0]], took = round(allowed_s), next(takes)
+            now[0] += max(0, min(took, allowed_s))
+            if took > allowed_s:
+                raise pytorch_step.TooLate(f"{setting}: the time was over")
+            return types.SimpleNamespace(name=setting, first_step_s=took)
+
+        printed = io.StringIO()
+        with contextlib.redirect_stderr(printed), mock.patch.object(pytorch_step, "start_torch", start_torch), \
+                mock.patch.object(pytorch_step, "time", types.SimpleNamespace(monotonic=lambda: now[0])):
+            try:
+                runners = pytorch_step.start_settings(args, "cache")
+            except SystemExit as error:
+                return given, str(error), printed.getvalue()
+        return given, [runner.name.split("-")[0] for runner in runners], printed.getvalue()
+
+    def test_a_limit_is_shared(self):
+        """A hundred seconds: 30 for the pair, 1 for windows; the first setting may take the other 69."""
+        words = ["--device", "cuda", "--survey-windows", "5", "--peer-cmd", sys.executable, "--settings",
+                 "graph-nhwc-fused-glibc,eager-nhwc-fused-glibc,compile-nhwc-fused-glibc"]
+        args = self.limited(*words, limit=100)
+        given, runners, _ = self.shares(args, [29, 8, 40])
+        self.assertEqual((given, runners), ({"graph": 69, "eager": 20, "compile": 32}, ["graph", "eager"]))
+        given, runners, printed = self.shares(args, [40, 20, 10])
+        self.assertEqual((given, runners), ({"graph": 69, "eager": 15, "compile": 15}, ["graph", "compile"]))
+        self.assertIn("left out: eager-nhwc-fused-glibc: the time was over", printed)
+        given, error, _ = self.shares(args, [100, 20, 10])
+        self.assertEqual(given, {"graph": 69, "eager": 0, "compile": 0})
+        self.assertRegex(error, r"(?s)no setting of PyTorch was ready:.*graph-nhwc.*eager-nhwc.*compile-nhwc")
+        without_a_peer = self.limited(*words[:4], *words[6:], limit=100)
+        self.assertEqual(self.shares(without_a_peer, [29, 8, 10])[0]["graph"], 99)
+
+    def test_the_best_setting_continues_on_a_gpu(self):
+        """A start takes 10 to 30 s there; on a CPU, where it does not, a new process makes the pair."""
+        for device, layout, again in (("cuda", "glibc", []), ("cpu", "keep", ["eager-nhwc-fused-keep"])):
+            settings = [f"{mode}-nhwc-fused-{layout}" for mode in ("compile", "eager")]
+            args = self.limited("--device", device, "--settings", ",".join(settings), "--peer-cmd", shlex.join(self.command), limit=30)
+            started, clocks = [], [types.SimpleNamespace(windows=[]) for _ in range(2)]
+
+            def start_torch(args, setting, cache, allowed_s=30):
+                started.append(setting)
+                slow = ["--slow"] * setting.startswith("compile")
+                return pytorch_step.start(args, setting, self.command + slow, {}, allowed_s)
+
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), \
+                    mock.patch.object(pytorch_step, "start_torch", start_torch):
+                reports, best = pytorch_step.survey(args, "cache", clocks[0])
+                args.windows = 3
+                pair = pytorch_step.against(args, best, "cache", reports, clocks[1])
+            self.assertEqual(started, [*settings, *again])
+            self.assertEqual([report["name"] for report in reports], settings[::-1])
+            self.assertEqual((pair["torch"]["name"], pair["torch"]["step_ms"]["n"], pair["peer"]["step_ms"]["n"]), (settings[1], 3, 3))
+            self.assertEqual([len(each.windows) for each in clocks], [2 * args.survey_windows, 6])
+            self.assertTrue(all(begin < end for each in clocks for begin, end in each.windows))
+
+    def test_a_run_is_no_scale_for_itself(self):
+        """The runner that continues is in the survey, too: alone, it says nothing about how far equal programs part."""
+        args = self.limited("--device", "cuda", "--settings", "eager-nhwc-fused-glibc", "--peer-cmd", sys.executable, limit=30)
+        best = pytorch_step.start(args, "eager-nhwc-fused-glibc", self.command, {})
+        best.window(1)
+        reports = [best.report()]
+        parted = pathlib.Path(self.peer.parent) / "parted.py"
+        parted.write_text(PEER.replace("[2.0] * count", "[2.0 if not i and begin - start < 1 else 1.5 for i in range(count)]")
+                          .replace("ms = 2", "start = time.perf_counter()\nms = 2"))
+        args.peer_cmd, args.windows = shlex.join([sys.executable, "-IS", str(parted)]), 1
+        pair = pytorch_step.against(args, best, "cache", reports, types.SimpleNamespace(windows=[]))
+        self.assertEqual((pair["losses_of_settings_apart"], pair["largest_loss_difference"]), (0, 0.25))
 
 
 class Gpu(unittest.TestCase):
+    def line(self, second, rest):
+        return time.strftime("%Y/%m/%d %H:%M:", time.localtime(0)) + f"{second:06.3f}, {rest}\n"
+
     def test_summary(self):
-        steady = gpu.summary(["1980, 600.5\n", "1975, 610.5\n", "[N/A], 5\n", "19"])
+        lines = [self.line(i, rest) for i, rest in enumerate(["1980, 600.5", "1975, 610.5", "[N/A], 5", "19"])]
+        steady = gpu.summary([*lines, "1970/", "never, 1200, 400"])
         self.assertEqual(steady["sm_mhz"], {"min": 1975, "median": 1977.5, "max": 1980})
         self.assertEqual((steady["samples"], steady["power_w"], steady["steady"]), (2, 605.5, True))
-        self.assertFalse(gpu.summary(["1980, 600"] * 8 + ["1200, 400"] * 2)["steady"])
+        self.assertFalse(gpu.summary([self.line(i, "1980, 600") for i in range(8)] + [self.line(9, "1200, 400")] * 2)["steady"])
         self.assertIsNone(gpu.summary([]))
+
+    def test_clocks_are_those_of_the_windows(self):
+        """While programs start, the GPU is idle."""
+        idle = [self.line(i / 5, "345, 80") for i in range(100)]
+        busy = [self.line(20 + i / 5, "1980, 600") for i in range(50)]
+        found = gpu.summary(idle + busy, [(20.5, 22.1), (23.1, 25)])
+        self.assertEqual(found["sm_mhz"], {"min": 1980, "median": 1980, "max": 1980})
+        self.assertTrue(found["steady"])
+        self.assertEqual(found["samples"] + found["outside"], 150)
+        self.assertFalse(gpu.summary(idle + busy, [(19, 22)])["steady"])
+        self.assertEqual(gpu.summary(idle, [(50, 51)]), {"samples": 0, "outside": 100, "steady": None})
+        said = [pytorch_step.disturbance(types.SimpleNamespace(device="cuda"), {"pair_clocks": clocks})
+                for clocks in (found, None, gpu.summary(idle, [(50, 51)]), gpu.summary(idle + busy, [(19, 22)]))]
+        self.assertEqual(said, ["", "", "; no clock was read in its windows", "; THE CLOCK DROPPED, measure again"])
 
     def test_none(self):
         self.assertIsNone(gpu.describe("cpu"))

@@ -41,6 +41,8 @@ MODELS = ["cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "resnet18", "
           "gpt2", "gpt2-medium", "gpt2-nano"]
 OWN_IMAGE = {"mlp": 28, "mnist_cnn": 28, "resnet18": 224, "resnet34": 224, "resnet50": 224}  # others 32
 OWN_CONTEXT = {"gpt2": 1024, "gpt2-medium": 1024, "gpt2-nano": 64}  # tokens
+LEAST_S = 5  # to start a program in
+FOR_THE_PAIR = 0.3  # of --limit
 COMPARED_STEPS = 10  # whose losses must agree; the rest of the warm-up follows
 EPSILON = {"fp32": 2**-23, "tf32": 2**-10, "fp16": 2**-10, "bf16": 2**-7}
 
@@ -58,7 +60,7 @@ def tolerance(precision):
     return max(1e-4, 4 * EPSILON[precision] * math.sqrt(COMPARED_STEPS))
 
 
-class TooLate(Exception):
+class TooLate(SystemExit):
     """The time of --limit does not suffice."""
 
 
@@ -66,52 +68,83 @@ def left_s(args):
     return args.end - time.monotonic()
 
 
-def start(args, name, command, env, until=0.0):
-    """A program after its warm-up; its losses so far are those that are compared. It may take until `until` seconds
-    before the end of --limit."""
-    if left_s(args) - until < 5:
-        raise TooLate
-    runner = alternate.Runner(name, command, env, limit_s=min(900, left_s(args) - until))
-    runner.warm_up(COMPARED_STEPS - 1)
-    if args.device != "cpu":  # clocks rise, and every batch's step is captured; losses part, so only times count
-        runner.warm_up(max(10, min(50, runner.steps_in(2))))
+def start(args, name, command, env, allowed_s=float("inf")):
+    """A program after its warm-up; its losses so far are those that are compared. `allowed_s`: its share of --limit."""
+    allowed_s = min(900, allowed_s, left_s(args))
+    if allowed_s < LEAST_S:
+        raise TooLate(f"{name}: the time was over: it was not started, as {max(allowed_s, 0):.0f} s were left for it, and "
+                      f"{LEAST_S} s are the least")
+    end = time.monotonic() + allowed_s
+    try:
+        runner = alternate.Runner(name, command, env, limit_s=allowed_s)
+        runner.limit_s = end - time.monotonic()
+        runner.warm_up(COMPARED_STEPS - 1)
+        runner.limit_s = max(left_s(args), LEAST_S) if args.limit else 900
+        warm_up(args, runner)
+    except alternate.TimeOver as error:
+        share = f" (its share of --limit {args.limit:g})" if args.limit else ""
+        raise TooLate(f"{error}{share}") from None
     return runner
 
 
-def alternate_windows(args, runners, windows):
+def warm_up(args, runner):
+    """Clocks rise, and every batch's step is captured; losses part, so only times count."""
+    if args.device != "cpu":
+        runner.warm_up(max(10, min(50, runner.steps_in(2))))
+
+
+def alternate_windows(args, runners, windows, clocks):
     """Windows until they are enough, or the time of --limit is over; at least one."""
     for done in range(windows):
         if done and left_s(args) < 2 * len(runners) * args.window_seconds:
             break
         alternate.alternate(runners, 1, args.steps, seconds=args.window_seconds)
+    clocks.windows += [span for runner in runners for span in runner.spans]
 
 
-def start_torch(args, setting, cache, until=0.0):
+def start_torch(args, setting, cache, allowed_s=float("inf")):
     command = [sys.executable, str(HERE / "pytorch_child.py"), setting]
     for option in ("model", "batch", "image", "sequence", "seed", "threads", "device", "precision"):
         command += [f"--{option}", str(getattr(args, option))]
     command += ["--model-option", *args.model_option]
     env = {"OMP_NUM_THREADS": str(args.threads), "TORCHINDUCTOR_CACHE_DIR": cache,
            **(KEEP if setting.endswith("-keep") else {})}
-    return start(args, setting, command, env, until)
+    return start(args, setting, command, env, allowed_s)
 
 
-def survey(args, cache):
-    """Every setting in turn, all alive at once; reports sorted by the median, best first."""
-    runners, half = [], left_s(args) / 2 if args.limit else 0  # half of the time is for the pair
-    for setting in args.settings.split(","):
+def start_settings(args, cache):
+    """Those of PyTorch that are ready in time. Of --limit a part is kept for the pair and for the survey's windows: of the
+    rest a setting may take all while none is ready, as without one there is no result, and then an equal share."""
+    runners, left_out, settings = [], [], args.settings.split(",")
+    windows_s = 2 * args.survey_windows * len(settings) * args.window_seconds
+    end = args.end - (FOR_THE_PAIR * args.limit * bool(args.peer_cmd) + min(windows_s, args.limit / 10) if args.limit else 0)
+    for number, setting in enumerate(settings):
+        share_s = (end - time.monotonic()) / (len(settings) - number if runners else 1)
         try:
-            runners.append(start_torch(args, setting, cache, half))
-        except (TooLate, SystemExit) as error:
-            if not runners or not args.limit:
+            runners.append(start_torch(args, setting, cache, share_s))
+        except SystemExit as error:
+            if not args.limit:
                 raise
-            print(f"  {setting}: left out, no time for its first step within --limit {error}", file=sys.stderr)
+            left_out.append(str(error))
+            print(f"  left out: {error}", file=sys.stderr)
             continue
         print(f"  {setting}: first step after {runners[-1].first_step_s:.1f} s", file=sys.stderr)
+    if not runners:
+        raise SystemExit("\n".join(["no setting of PyTorch was ready:", *left_out]))
+    return runners
+
+
+def survey(args, cache, clocks):
+    """Every setting in turn, all alive at once: (reports sorted by the median, best first, the best's runner, alive)."""
+    runners = start_settings(args, cache)
     for runner in runners[1:]:
         alternate.first_difference(runners[0], runner, args.tolerance)
-    alternate_windows(args, runners, args.survey_windows)
-    reports = sorted((r.quit() for r in runners), key=lambda report: report["step_ms"]["median"])
+    alternate_windows(args, runners, args.survey_windows, clocks)
+    reports = sorted((r.report() for r in runners), key=lambda report: report["step_ms"]["median"])
+    best = next(r for r in runners if r.name == reports[0]["name"])
+    for runner in runners:
+        if runner is not best:
+            runner.quit()
     print("| setting | step (quartiles) | CPU time per step | cores busy | peak memory | first step after |\n"
           "|---|---|---|---|---|---|")
     for r in reports:
@@ -119,7 +152,7 @@ def survey(args, cache):
         print(f"| {r['name']} | {ms['median']:.4g} ms ({ms['p25']:.4g}-{ms['p75']:.4g}){tokens_per_s(args, r)} "
               f"| {r['step_cpu_ms']['median']:.4g} ms | {r['cores_busy']} "
               f"| {r['peak_rss_mb']:.0f} MB | {r['first_step_s']:.1f} s |", flush=True)
-    return reports
+    return reports, best
 
 
 def tokens_per_s(args, report, separator=", "):
@@ -129,14 +162,23 @@ def tokens_per_s(args, report, separator=", "):
     return f"{separator}{1e3 * args.batch * args.sequence / report['step_ms']['median']:,.0f} tokens/s"
 
 
-def against(args, setting, cache, surveyed=()):
-    """PyTorch in its best setting and the other program, window by window; `surveyed`: reports of PyTorch's settings."""
-    torch_side = start_torch(args, setting, cache)
+def against(args, best, cache, surveyed, clocks):
+    """PyTorch in its best setting and the other program, window by window. `best`: its runner, alive; `surveyed`: reports of
+    PyTorch's settings. On a GPU, where a start takes 10 to 30 s, the runner continues; on a CPU a new process begins."""
+    continues = args.device != "cpu"
+    if continues:
+        torch_side, others = best, surveyed[1:]
+        torch_side.forget()
+    else:
+        best.quit()
+        torch_side, others = start_torch(args, best.name, cache), surveyed
     peer = start(args, "peer", shlex.split(args.peer_cmd), {"OMP_NUM_THREADS": str(args.threads)})
+    if continues:  # it waited for the peer
+        warm_up(args, torch_side)
     first = alternate.first_difference(torch_side, peer, args.tolerance)
-    equal = [torch_side, *(argparse.Namespace(losses=report["first_losses"]) for report in surveyed)]
+    equal = [torch_side, *(argparse.Namespace(losses=report["first_losses"]) for report in others)]
     difference = alternate.check_losses(peer, equal, args.tolerance)
-    alternate_windows(args, [torch_side, peer], args.windows)
+    alternate_windows(args, [torch_side, peer], args.windows, clocks)
     ratios = [a / b for a, b in zip(torch_side.ms, peer.ms)]
     cpu_ratios = [a / b for a, b in zip(torch_side.cpu_ms, peer.cpu_ms)]
     return {"ratio": alternate.spread(ratios), "cpu_time_ratio": alternate.spread(cpu_ratios),
@@ -163,7 +205,8 @@ def row(args, result):
     """A line for bench/RECORDS.md."""
     pair, ratio = result["pair"], result["pair"]["ratio"]
     ours, theirs = pair["peer"], pair["torch"]
-    first = f"first step after {ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s"
+    first = (f"first step after {ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s"
+             f"{'' if args.device == 'cpu' else ' (in the survey)'}")
     return (
         f"| {result['date']} | {result['commit']} | {result['machine']}, {args.threads} threads "
         f"| {' '.join([args.model, *args.model_option])} step, batch {args.batch}"
@@ -183,6 +226,8 @@ def disturbance(args, result):
         quiet = all(alternate.undisturbed(side, args.threads) for side in sides)
         return "" if quiet else "; OTHERS USED THE CORES, measure again"
     clocks = result.get("pair_clocks")
+    if clocks and clocks["steady"] is None:
+        return "; no clock was read in its windows"
     return "" if not clocks or clocks["steady"] else "; THE CLOCK DROPPED, measure again"
 
 
@@ -203,7 +248,8 @@ def parse(arguments=None):
     parser.add_argument("--steps", type=int, help="of a window; 10 on a CPU; else windows go by time")
     parser.add_argument("--window-seconds", type=float, default=0.5, help="of a window without --steps")
     parser.add_argument("--limit", type=float, metavar="SECONDS",
-                        help="end in time: settings without a first step in half of it are left out, windows are fewer")
+                        help="end in time: three tenths are for the pair; the first setting may take the rest, the others "
+                             "equal shares of what it leaves. What is late is left out, windows are fewer")
     parser.add_argument("--survey-windows", type=int, default=5)
     parser.add_argument("--windows", type=int, default=20, help="of each side against the peer")
     parser.add_argument("--tolerance", type=float, help="relative, of the first loss; later ones may part as far as three "
@@ -254,14 +300,16 @@ def main():
               "gpu": gpu.describe(args.device), "load_before": os.getloadavg()}
     with tempfile.TemporaryDirectory() as cache:  # empty, so that a first step includes compiling
         with gpu.Sampler(args.device) as clocks:
-            result["survey"] = survey(args, cache)
+            result["survey"], best = survey(args, cache, clocks)
         result["survey_clocks"] = clocks.found
         write(args.out, result)
         if args.peer_cmd:
             with gpu.Sampler(args.device) as clocks:
-                result["pair"] = against(args, result["survey"][0]["name"], cache, result["survey"])
+                result["pair"] = against(args, best, cache, result["survey"], clocks)
             result["pair_clocks"] = clocks.found
             print(row(args, result))
+        else:
+            best.quit()
     result["load_after"] = os.getloadavg()
     write(args.out, result)
 

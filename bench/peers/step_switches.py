@@ -3,7 +3,7 @@
     python bench/peers/step_switches.py --model cifar10cnn --batch 128 --precision fp16 --seconds 60 \\
         --switch=--autotune --switch='--no-fuse norm+conv' --out switches.json --peer-cmd 'build/release/bin/step_peer --device cuda'
 
-Each switch gets an equal share of the time. --out has every pair that is done, whenever this program is ended.
+Each switch gets an equal share of the time; the side without them is started once. --out has every pair that is done, whenever this program is ended.
 """
 import argparse
 import json
@@ -15,27 +15,36 @@ import time
 import alternate
 
 
-def measure(args, words, end):
-    """One switch: both sides are started, warmed up, and alternate until `end`. None if there was no time for a pair."""
-    base = [*shlex.split(args.peer_cmd), "--model", args.model, "--batch", str(args.batch), "--precision", args.precision]
+def started(args, name, words, end):
+    """A side after its warm-up, by `end` or within 10 s."""
+    command = [*shlex.split(args.peer_cmd), "--model", args.model, "--batch", str(args.batch), "--precision", args.precision]
     if args.plan_cache:
-        base += ["--plan-cache", args.plan_cache]
-    sides = []
+        command += ["--plan-cache", args.plan_cache]
+    side = alternate.Runner(name, command + words, limit_s=max(end - time.monotonic(), 10))
     try:
-        for name, command in (("without", base), (shlex.join(words), base + words)):
-            sides.append(alternate.Runner(name, command, limit_s=max(end - time.monotonic(), 10)))
-            sides[-1].warm_up(args.warm_up)
-        without, with_it = sides
-        while not without.ms or time.monotonic() < end:
-            alternate.alternate(sides, 1, None, pause_s=0.02, seconds=args.window)
+        side.warm_up(args.warm_up)
     except SystemExit:
-        for side in sides:  # one that continues would disturb the next pair
-            side.kill()
+        side.kill()
         raise
-    ratios = [a / b for a, b in zip(with_it.ms, without.ms)]
-    return {"switch": with_it.name, "ratio": alternate.spread(ratios),
-            "first_losses": [[round(loss, 6) for loss in side.losses[:3]] for side in sides],
-            "with": with_it.quit(), "without": without.quit()}
+    return side
+
+
+def measure(args, without, words, end):
+    """One switch: its side is started, both are warmed up, and alternate until `end`. `without` continues after it."""
+    with_it = started(args, shlex.join(words), words, end)
+    try:
+        without.forget()
+        without.limit_s = max(end - time.monotonic(), 10)
+        without.warm_up(args.warm_up)  # it waited
+        while not without.ms or time.monotonic() < end:
+            alternate.alternate([without, with_it], 1, None, pause_s=0.02, seconds=args.window)
+        ratios = [a / b for a, b in zip(with_it.ms, without.ms)]
+        return {"switch": with_it.name, "ratio": alternate.spread(ratios),
+                "first_losses": [[round(loss, 6) for loss in side.losses[:3]] for side in (without, with_it)],
+                "with": with_it.quit(), "without": without.report()}
+    except SystemExit:  # one that continues would disturb the next pair
+        with_it.kill()
+        raise
 
 
 def write(path, result):
@@ -62,10 +71,13 @@ def parse(arguments=None):
 def main(arguments=None):
     args = parse(arguments)
     result = {"model": args.model, "batch": args.batch, "precision": args.precision, "pairs": [], "failed": {}}
-    begin = time.monotonic()
+    begin, without = time.monotonic(), None
     for number, switch in enumerate(args.switch, 1):
+        end = begin + args.seconds * number / len(args.switch)
         try:
-            pair = measure(args, shlex.split(switch), begin + args.seconds * number / len(args.switch))
+            if not without or without.process.poll() is not None:
+                without = started(args, "without", [], end)
+            pair = measure(args, without, shlex.split(switch), end)
         except SystemExit as error:  # of a side that ended: the others are still worth measuring
             result["failed"][switch] = str(error)
             print(f"{switch}: {error}", flush=True)
@@ -75,6 +87,8 @@ def main(arguments=None):
             print(f"{switch}: {ratio['median']:.3f}x as long (quartiles {ratio['p25']:.3f}-{ratio['p75']:.3f}), "
                   f"{pair['with']['step_ms']['median']:.4g} against {pair['without']['step_ms']['median']:.4g} ms", flush=True)
         write(args.out, result)
+    if without:
+        without.kill()
     if not result["pairs"]:
         raise SystemExit("no switch could be measured")
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "engine/core/error.h"
+#include "engine/core/wheel_versions.h"
 #include "engine/core/wheels.h"
 
 namespace warpstep {
@@ -71,6 +72,10 @@ std::shared_ptr<Backend> load_backend(const std::filesystem::path& path,
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("GOMP_SPINCOUNT", "5000", 0);
   }
+  // With an older one attention has no tensor cores: kernels/cuda/dnn_cudnn_attention.cpp.
+  const LibraryVersion cudnn_of_attention{9, 16};
+  if (path.filename() == "libwarpstep_cuda.so")
+    prefer_newer_in_wheels("libcudnn.so.9", cudnn_of_attention, path);
   std::string why;
   void* module = open_with_wheels(path, RTLD_NOW | RTLD_LOCAL, &why);
   if (!module)

@@ -58,6 +58,9 @@ class Kernel {
   virtual std::string implementation() const {
     return {};
   }  // "winograd 4x4, AVX-512", for listings
+  // Why a call that is made for tensor cores runs without them, and what to do about it, for a note
+  // to the user; empty otherwise.
+  virtual std::string without_tensor_cores() const { return {}; }
 };
 
 struct BackendOptions {

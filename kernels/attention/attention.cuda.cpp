@@ -1,7 +1,7 @@
 // Attention and its adjoint on the GPU: by cuDNN's engines on tensor cores in 16 bits, else by our
 // own kernels, which compute every dtype, mask and dropout. cuDNN's dropout draws other numbers
 // than the engine defines, so that attention with dropout stays with our own kernels. The
-// statistics are the same for both. Neither has run on a GPU yet.
+// statistics are the same for both.
 #include "kernels/attention/attention.cuda.h"
 
 #include "engine/core/error.h"
@@ -36,6 +36,28 @@ std::string own_kernels(const Operands& operands, const AttentionShape& shape,
   return fmt::format("without tensor cores ({:.60}): {}", why_not, kernels);
 }
 
+// Why, and what would make cuDNN compute it, if something would.
+std::string note_of(const Operands& operands, const AttentionShape& shape, DType dtype,
+                    const std::string& why_not) {
+  const auto says = [&](std::string_view words) {
+    return why_not.find(words) != std::string::npos;
+  };
+  std::string_view remedy;
+  if (operands.context.settings.compute_capability < 80)
+    remedy = "no setting changes that on this GPU";
+  else if (size_bytes(dtype) != 2)
+    remedy = "--precision bf16 or fp16 uses them";
+  else if (shape.dropout > 0)
+    remedy = "--model-option dropout=0 uses them";
+  else if (says("features per head"))
+    remedy = "another number of heads (--model-option heads=N) uses them";
+  else if (says("needs cuDNN"))
+    remedy = "pip install nvidia-cudnn-cu13 brings a newer one, which is then used";
+  else if (says("workspace"))
+    remedy = "a higher --workspace-mib may use them";
+  return remedy.empty() ? why_not : fmt::format("{}; {}", why_not, remedy);
+}
+
 // Why cuDNN is not asked; empty if it is.
 std::string not_for_cudnn(const AttentionShape& shape, DType dtype) {
   if (size_bytes(dtype) != 2) return std::string(name(dtype));
@@ -67,15 +89,17 @@ std::unique_ptr<Kernel> bind(const Attention& op, const Operands& operands) {
           plan->workspace_bytes());
     why_not = planned.why_not;
   }
-  return launch_kernel(own_kernels(operands, shape, "attention", why_not),
-                       [op, shape, dtype](const Buffers& b, CudaStream& s) {
-                         attention(shape,
-                                   {.qkv = b.in[0],
-                                    .o = b.out[0],
-                                    .statistics = as<float>(b.out[1]),
-                                    .state = op.dropout > 0 ? as<StepState>(b.in[1]) : nullptr},
-                                   dtype, s.handle());
-                       });
+  return launch_kernel(
+      own_kernels(operands, shape, "attention", why_not),
+      [op, shape, dtype](const Buffers& b, CudaStream& s) {
+        attention(shape,
+                  {.qkv = b.in[0],
+                   .o = b.out[0],
+                   .statistics = as<float>(b.out[1]),
+                   .state = op.dropout > 0 ? as<StepState>(b.in[1]) : nullptr},
+                  dtype, s.handle());
+      },
+      0, note_of(operands, shape, dtype, why_not));
 }
 
 namespace {
@@ -181,7 +205,7 @@ std::unique_ptr<Kernel> bind(const AttentionGrad& op, const Operands& operands) 
                         .means = as<float>(b.workspace)},
                        dtype, s.handle());
       },
-      attention_grad_workspace(shape));
+      attention_grad_workspace(shape), note_of(operands, shape, dtype, why_not));
 }
 
 }  // namespace warpstep::cuda

@@ -3,7 +3,7 @@
 // tiles of 32 in shared memory, a lane each; scores never leave registers and shared memory.
 // Forward keeps each row's largest score and sum so far and rescales (Milakov and Gimelshein,
 // "Online normalizer calculation for softmax", 2018). Bound by multiply-adds from shared memory: at
-// most a few per cent of what tensor cores reach. Not run on a GPU yet.
+// most a few per cent of what tensor cores reach.
 #include "kernels/attention/attention.cuda.h"
 
 #include <cmath>

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -108,6 +109,16 @@ int version_of(const char* library, const char* function) {
   return version;
 }
 
+// The file that the process has loaded as `library`; empty if none.
+std::string file_of(const char* library) {
+  void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  if (!handle) return {};
+  link_map* map = nullptr;
+  std::string file = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map ? map->l_name : "";
+  dlclose(handle);
+  return file;
+}
+
 }  // namespace
 
 bool overlaps_launches() {
@@ -148,10 +159,12 @@ std::string describe_device(const Settings& settings) {
 std::string describe_optional_libraries() {
   const int cupti = version_of("libcupti.so.13", "cuptiGetVersion");
   const int nccl = version_of("libnccl.so.2", "ncclGetVersion");
-  return fmt::format(
-      "{}, {}", cupti == 0 ? "no CUPTI" : fmt::format("CUPTI {}", cupti),
-      nccl == 0 ? "no NCCL"
-                : fmt::format("NCCL {}.{}.{}", nccl / 10000, nccl / 100 % 100, nccl % 100));
+  const std::string cudnn = file_of("libcudnn.so.9");
+  return fmt::format("{}, {}{}", cupti == 0 ? "no CUPTI" : fmt::format("CUPTI {}", cupti),
+                     nccl == 0
+                         ? "no NCCL"
+                         : fmt::format("NCCL {}.{}.{}", nccl / 10000, nccl / 100 % 100, nccl % 100),
+                     cudnn.empty() ? "" : fmt::format(", cuDNN of {}", cudnn));
 }
 
 }  // namespace warpstep::cuda

@@ -62,7 +62,9 @@ std::string attention_objection(const Graph& graph, const Settings& settings) {
   constexpr std::size_t oldest = 91600;
   const Tensor& qkv = graph.tensor(attention_of(graph)->qkv);
   const std::int64_t most = settings.compute_capability / 10 == 9 ? 256 : 128;
-  if (cudnnGetVersion() < oldest) return "attention needs cuDNN 9.16 or later";
+  if (const std::size_t version = cudnnGetVersion(); version < oldest)
+    return fmt::format("attention needs cuDNN 9.16 or later, this is {}.{}.{}", version / 10000,
+                       version / 100 % 100, version % 100);
   if (settings.compute_capability < 80) return "attention needs sm_80 or later";
   if (size_bytes(qkv.dtype) != 2) return "no adjoint of attention but in 16 bits";
   if (qkv.dims[2] == 1) return "sequences of one position";

@@ -9,6 +9,7 @@
 #include "engine/core/error.h"
 #include "kernels/attention/attention_graph.cuda.h"
 #include "kernels/cuda/assumed_devices.h"
+#include "kernels/cuda/device.h"
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/plan_cache.h"
 #include "kernels/cuda/runtime.h"
@@ -173,6 +174,11 @@ TEST(AssumedDevices, AreAllAcceptedByCudnn) {
     EXPECT_THAT(chosen(assume_device(name), convolution(DType::f16)), HasSubstr("cudnn engine"))
         << name;
   }
+}
+
+TEST(SurroundingsOfCuda, NameTheFileOfCudnn) {
+  EXPECT_THAT(describe_optional_libraries(),
+              testing::ContainsRegex(", cuDNN of /.*/libcudnn[.]so[.]9"));
 }
 
 TEST(AssumedDevices, AnUnknownNameIsAnsweredWithTheKnownOnes) {

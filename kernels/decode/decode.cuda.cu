@@ -2,7 +2,7 @@
 // reads that head's keys and values once, 512 bytes per position of a head of 64, in f32. At batch
 // 1 a GPU has more multiprocessors than there are heads, so a kernel is bound by one
 // multiprocessor's share of the memory's speed: simple, not the fastest. Several tokens of a
-// sequence are computed one after the other. Not yet run on a GPU; figures go to bench/RECORDS.md.
+// sequence are computed one after the other. Not measured yet; figures go to bench/RECORDS.md.
 #include "kernels/decode/decode.cuda.h"
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // Dropout and its adjoint. A draw is ten rounds of two multiplications for four elements, about 25
 // instructions per element, which take as long as its 4 bytes in f16: 128x2048 are 1 MB, 0.3 us,
 // bound equally by memory and by the multipliers. No mask is stored: the adjoint draws the same
-// numbers again. Not run on a GPU yet; measured shares of the peak go to bench/RECORDS.md.
+// numbers again. Computed, not measured yet; shares of the peak go to bench/RECORDS.md.
 #include "kernels/dropout/dropout.cuda.h"
 
 #include <cmath>

@@ -4,7 +4,7 @@
 //             leaves the L2 cache at the worst, and writes x: 0.05 ms
 //   adjoint   reads d_x by token and by position; reads and writes the tokens' rows of the table's
 //             gradient: 0.07 ms
-// These times are computed from the bytes at 4.3 TB/s; the kernels have not run on a GPU yet.
+// These times are computed from the bytes at 4.3 TB/s, and not measured yet.
 #include "kernels/embed/embed.cuda.h"
 
 #include "kernels/cuda/divider.cuh"

@@ -7,7 +7,7 @@
 //   inference   reads x once
 //   adjoint     norm_grad.cuda.cu
 // Over several ranks two floats a channel of each are exchanged after the sums: batch_norm_join.
-// These times are computed from the bytes; the kernels have not run on a GPU yet. Measured shares
+// These times are computed from the bytes, and not measured yet. Measured shares
 // of the peak go to bench/RECORDS.md.
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // The parts of fused norms that cuDNN's engines do not compute: statistics from the channels' sums
 // (a few numbers per channel, bound by the launch), and d_x of a norm, one pass per norm, which no
 // engine accepts as a prologue. That pass is bound by memory: it reads g and x and writes d_x,
-// 308 MB for 256 images of 56x56x64 in f16, 0.07 ms on an H200 (computed; it has not run on a GPU
+// 308 MB for 256 images of 56x56x64 in f16, 0.07 ms on an H200 (computed, not measured
 // yet). Measured shares of the peak go to bench/RECORDS.md.
 #include "kernels/norm_conv/norm_conv.cuda.h"
 

@@ -2,7 +2,7 @@
 // the pool reads 51.4 MB and writes 1 MB, 12 us; the adjoint reads 1 MB and writes 51.4 MB. An
 // image has few rows for a GPU, so a block handles one image and up to 32 column vectors, and its
 // threads share the rows: 2048 blocks in that example. Other windows have one thread per vector
-// that is written. Not run on a GPU yet; measured shares of the peak go to bench/RECORDS.md.
+// that is written. Computed, not measured yet; shares of the peak go to bench/RECORDS.md.
 #include "kernels/pointwise/column_sums.cuh"
 #include "kernels/pool/pool.cuda.h"
 #include "kernels/pool/pool.cuh"

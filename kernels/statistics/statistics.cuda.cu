@@ -1,8 +1,7 @@
 // What a step is made of, for the host: sums over a block's output (one read of it) and over a
 // parameter with its gradient, moments and update (16 bytes per element of Adam in f32). Bound by
 // memory, and run by few steps: at most 256 blocks, each of which walks the elements. Sums are in
-// f64; the last block to finish adds the blocks' in order and writes them to the host. Not yet run
-// on a GPU.
+// f64; the last block to finish adds the blocks' in order and writes them to the host.
 #include "kernels/statistics/statistics.cuda.h"
 
 #include "kernels/update/update.cuh"

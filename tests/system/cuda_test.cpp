@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
@@ -221,6 +223,28 @@ TEST_F(TrainOnCuda, LooksAtEveryCallOnRequest) {
     train(with(start(b_, precision), "--overwrite", "--check-numerics"));
     EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
     EXPECT_EQ(timeless_metrics(a_), timeless_metrics(b_));
+  }
+}
+
+TEST_F(TrainOnCuda, SaysWhereAttentionHasNoTensorCores) {
+  const std::string text = folder_ / "text";
+  std::filesystem::create_directories(text);
+  for (const char* name : {"train.bin", "val.bin"})
+    std::ofstream(text + "/" + name, std::ios::binary) << std::string(600, '\0');
+  for (const auto& [precision, notes] : {std::pair{"fp32", 1}, std::pair{"bf16", 0}}) {
+    const Ended ended =
+        run({"train",          "gpt2-nano", "--data",     text,   "--model-option", "layers=1",
+             "--model-option", "width=32",  "--sequence", "16",   "--batch",        "2",
+             "--steps",        "1",         "--device",   "cuda", "--precision",    precision,
+             "--plan-cache",   "off",       "--out",      a_,     "--overwrite"},
+            with_cuda());
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const std::string begin = "note: 2 of 2 calls of attention run on our own kernels";
+    const std::size_t first = ended.err.find(begin);
+    EXPECT_EQ(first != std::string::npos, notes == 1) << ended.err;
+    if (notes == 1) {
+      EXPECT_EQ(ended.err.find(begin, first + 1), std::string::npos) << ended.err;
+    }
   }
 }
 

@@ -97,9 +97,10 @@ class Session:
         if arguments.resume:
             self.resume(arguments.resume)
         else:
-            for old in (results.RESULTS, results.ROWS, results.ARCHIVE, results.RUNNING):
+            for old in (results.RESULTS, results.ROWS, results.ARCHIVE):
                 if (self.out / old).exists():
                     (self.out / old).unlink()
+            results.remove_running_log(self.out)
         self.repeated = arguments.only is not None  # steps that are named run again
         self.chosen = plan.chosen(self.steps, arguments)
 
@@ -132,6 +133,8 @@ class Session:
         continued = earlier if earlier and earlier.status == "cut" and step.tests and not self.repeated else None
         kept = self.files / f"{step.name}.log"
         self.log.write_text(kept.read_text(errors="replace") if continued and kept.exists() else "")
+        for part in steps.parts_of(self.log):  # of processes that were killed: it is in the kept log
+            part.unlink()
         self.save(running=step.name)
         return continued
 
@@ -154,8 +157,7 @@ class Session:
             report(outcome)
             if outcome.status not in ("skipped", "not run"):
                 self.save()
-        if self.log.exists():
-            self.log.unlink()
+        results.remove_running_log(self.out)
         return self.save()
 
 
@@ -164,10 +166,13 @@ def parse(words):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="short benchmarks, no compute-sanitizer")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="end within this time, with results of what ran")
+    parser.add_argument("--jobs", type=int, metavar="N",
+                        help="processes of a step's tests at once; timing steps run alone. Default: one per core and 2 GiB of "
+                             "the device, at most 16; 1 for sanitizers")
     parser.add_argument("--only", metavar="STEPS", help="these steps, by comma; the beginning of a name is enough")
     parser.add_argument("--skip", metavar="STEPS", help="not these steps")
     parser.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
-    parser.add_argument("--list", action="store_true", help="print the steps and their time limits")
+    parser.add_argument("--list", action="store_true", help="print the steps, their times on an H200, and their limits")
     parser.add_argument("--resume", type=pathlib.Path, nargs="?", const=pathlib.Path(), metavar="DIR",
                         help="run what the results in this folder (default: --out) lack")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/gpu_check"),
@@ -180,6 +185,9 @@ def parse(words):
         arguments.emulate = os.path.abspath(arguments.emulate)
         if not os.path.exists(arguments.emulate):
             parser.error(f"--emulate: {arguments.emulate} does not exist")
+    if arguments.jobs is not None and arguments.jobs < 1:
+        parser.error(f"--jobs: {arguments.jobs} is less than 1")
+    arguments.processes = arguments.jobs or 1  # of test programs, once the device is known: machine.processes()
     arguments.out = arguments.out.resolve()
     if arguments.resume is not None:
         arguments.resume = arguments.out if arguments.resume == pathlib.Path() else arguments.resume.resolve()
@@ -205,7 +213,7 @@ def main(words):
     tree, out = machine.find_tree(arguments.stage), arguments.out
     if arguments.list:
         for step in plan.steps(tree, arguments, out, out):
-            say(f"{step.name:<20} {step.limit_s:5g} s  {step.skip}".rstrip())
+            say(f"{step.name:<20} {step.planned_s or step.limit_s:5g} s, at most {step.limit_s:g} s  {step.skip}".rstrip())
         return 0
     plan.chosen(plan.steps(tree, arguments, out, out), arguments)  # a wrong name is found before the build
     missing = None if arguments.emulate else machine.no_driver()
@@ -223,6 +231,8 @@ def main(words):
         say(failed)
         return 1
     device, facts, env = find(arguments, tree)
+    if not arguments.jobs and not arguments.emulate:
+        arguments.processes = machine.processes(device.get("description", ""))
     say(f"device    {device.get('description', device['device'])}")
     say(f"warpstep  {facts['version']}, commit {facts['commit']}")
     with tempfile.TemporaryDirectory(prefix="gpu_check_") as scratch:

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """gpu_check on a staged tree of stand-in programs: its counts, stored files, rows and exit codes."""
+import json
+import os
 import pathlib
 import re
 import tarfile
 import unittest
 import unittest.mock
 
+import check
 import machine
 import plan
 import standins
@@ -92,6 +95,31 @@ class GpuCheck(standins.Staged):
         self.assertEqual(code, 0, printed)
         self.assertEqual(results["tests"]["failed"], 0)
 
+    def wheel(self, name, version):
+        """The library folder of site-packages with such a cuDNN."""
+        site = self.site.with_name(name)
+        (site / "nvidia" / "cudnn" / "lib").mkdir(parents=True)
+        (site / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9").touch()
+        (site / f"nvidia_cudnn_{version}.dist-info").mkdir()
+        return site / "nvidia" / "cudnn" / "lib"
+
+    def test_a_newer_cudnn_of_wheels_replaces_an_old_one(self):
+        old = DEVICE.replace("9.19.0", "9.14.0")
+        folder = self.wheel("site-packages", "cu13-9.19.0.56")
+        for text, otherwise, version in ((DEVICE, old, "9.19.0"), (DEVICE, DEVICE.replace("9.19.0", "9.16.0"), "9.16.0"),
+                                         (old.replace("9.14.0", "9.13.1"), old, "9.14.0"), ("does not load: x", old, "9.14.0")):
+            self.warpstep(needs=str(folder) if "does not" not in text else "nowhere", text=text, otherwise=otherwise)
+            self.gtest("parity_cuda_test", {"one": "ok"}, needs=str(folder) if version == "9.19.0" else "")
+            code, printed, results = self.run_it("--only", "parity")
+            self.assertEqual((code, results["device"]["cudnn"]), (0, version), printed)
+
+    def test_the_newest_cudnn_of_wheels_comes_first(self):
+        places = [self.wheel(*words) for words in (("site-a", "cu12-9.99.0.1"), ("site-b", "cu13-9.9.0.1"), ("site-c", "cu13-9.19.0.56"))]
+        listed = [str(place.parents[2]) for place in places]
+        with unittest.mock.patch.object(machine, "answer_of", lambda *_: json.dumps(listed)):
+            found = [folder for folder in machine.wheel_folders() if "/site-" in folder]
+        self.assertEqual(found[:3], [str(places[number]) for number in (2, 1, 0)])
+
     def test_a_failure_ends_with_1_and_stops_nothing(self):
         self.gtest("parity_cuda_test", {"one": "ok", "two": "fail", "three": "ok", "four": "fail", "five": "skip"})
         code, printed, results = self.run_it()
@@ -114,13 +142,57 @@ class GpuCheck(standins.Staged):
 
     def test_a_program_that_hangs_is_ended(self):
         self.gtest("parity_cuda_test", {"one": "ok", "two": "hang", "three": "ok"})
-        with unittest.mock.patch.object(plan, "CHANGED", {"parity": {"limit_s": 1.5}}):
-            code, _, results = self.run_it("--only", "parity,plan")
+        for jobs, passed in (("1", 1), ("2", 2)):  # the other process runs the third
+            with unittest.mock.patch.object(plan, "CHANGED", {"parity": {"limit_s": 1.5}}):
+                code, _, results = self.run_it("--only", "parity,plan", "--jobs", jobs)
+            step = self.step(results, "parity")
+            self.assertEqual((code, step["status"]), (1, "timed out"))
+            self.assertEqual(step["counts"], {"passed": passed, "failed": 1, "skipped": 0, "not_run": 2 - passed})
+            self.assertLess(step["seconds"], 30)
+            self.assertEqual(self.step(results, "plan_choice")["status"], "passed")
+
+    def test_tests_run_in_several_processes(self):
+        """Dealt in turn, at the same time, in one log; failures in the program's order, and one process's errors are its own."""
+        behaviour = {"a": "ok", "b": "ok", "c": "fail", "d": "sticky", "e": "crash", "f": "ok", "g": "ok", "h": "skip", "i": "ok"}
+        self.gtest("parity_cuda_test", behaviour)
+        self.gtest("statistics_cuda_test", {"one": "meet", "two": "meet"})
+        code, printed, results = self.run_it("--only", "parity,statistics", "--jobs", "3")
         step = self.step(results, "parity")
-        self.assertEqual((code, step["status"]), (1, "timed out"))
-        self.assertEqual(step["counts"], {"passed": 1, "failed": 1, "skipped": 0, "not_run": 1})
-        self.assertLess(step["seconds"], 30)
-        self.assertEqual(self.step(results, "plan_choice")["status"], "passed")
+        self.assertEqual((code, step["counts"]), (1, {"passed": 5, "failed": 3, "skipped": 1, "not_run": 0}), printed)
+        self.assertEqual([f["test"][-1] for f in step["failures"]], ["c", "d", "e"])
+        self.assertEqual(self.step(results, "statistics")["counts"]["passed"], 2, printed)
+        with tarfile.open(self.out / "archive.tar.gz") as archive:
+            processes = archive.extractfile("parity.log").read().decode().split("$ ")[1:]
+        ran = ["".join(re.findall(r"RUN      \] Cases/Op\.(.)", process)) for process in processes]
+        # With --gtest_fail_fast the first failure ends a process; what it had left follows in another.
+        self.assertEqual(sorted(ran), ["adg", "be", "cfi", "fi", "g", "h"])
+        self.assertEqual({path.name for path in self.out.iterdir()}, {"results.json", "rows.md", "archive.tar.gz"})
+
+    def test_what_is_timed_runs_alone(self):
+        arguments = check.parse(["--jobs", "7"])
+        for step in plan.steps(machine.find_tree(self.stage), arguments, self.out, self.out):
+            self.assertEqual(step.jobs, 7 if step.tests else 1, step.name)
+        arguments = check.parse([])
+        arguments.processes = 16
+        for step in plan.steps(machine.find_tree(self.stage), arguments, self.out, self.out):
+            many = step.tests and step.name not in ("memcheck", "racecheck")
+            self.assertEqual(step.jobs, 16 if many else 1, step.name)
+
+    def test_as_many_processes_as_cores_and_memory_allow(self):
+        for cores, most in ((64, 16), (4, 4)):
+            with unittest.mock.patch.object(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores))):
+                self.assertEqual(machine.processes(DEVICE), most)
+                self.assertEqual(machine.processes("Tesla T4 (sm_75, 40 SMs, 7.5 GiB), driver for CUDA 13.0"), 3)
+                self.assertEqual(machine.processes("?"), most)
+
+    def test_ten_minutes_suffice_for_every_op(self):
+        """By the planned times, which are measured, or the limits."""
+        steps = plan.steps(machine.find_tree(self.stage), check.parse([]), self.out, self.out)
+        names = [step.name for step in steps]
+        planned = {step.name: step.planned_s or step.limit_s for step in steps[:names.index("ops") + 1]}
+        self.assertLess(sum(planned.values()), 540 - check.RESERVED_S, planned)
+        self.assertLessEqual({step.name for step in steps if step.tests and step.name.startswith(("ops", "models", "kernels"))},
+                             set(planned))
 
     def test_a_program_whose_tests_are_all_skipped_is_a_failure(self):
         self.gtest("plan_choice_cuda_test", {"one": "skip", "two": "skip"})

@@ -80,7 +80,7 @@ class Cut(standins.Staged):
         steps = [step.name for step in plan.steps(standins.machine.find_tree(self.stage), standins.check.parse([]), self.out, self.out)
                  if not step.skip]
         for number, name in enumerate(steps):
-            process = self.start(*(["--resume"] if number else []), test_s=0.03)
+            process = self.start(*(["--resume"] if number else []), "--jobs", str(1 + number % 3), test_s=0.03)
             self.wait_for(process, name)
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -91,7 +91,7 @@ class Cut(standins.Staged):
     def test_killed_at_random_instants(self):
         chance, begun, killed = random.Random(1), False, 0
         while killed < KILLS:
-            process = self.start(*(["--resume"] if begun else []), test_s=0.02)
+            process = self.start(*(["--resume"] if begun else []), "--jobs", str(chance.choice((1, 3))), test_s=0.02)
             time.sleep(chance.uniform(0.1, 1.2))
             killed += process.poll() is None
             process.send_signal(signal.SIGKILL)
@@ -106,18 +106,36 @@ class Cut(standins.Staged):
         self.assert_whole()
 
     def test_children_in_sessions_of_their_own_die_too(self):
-        self.gtest("kernels_cuda_test", {"one": "ok", "two": "hang"})
-        for number in (signal.SIGKILL, signal.SIGTERM):
-            process = self.start("--only", "kernels")
-            end = time.monotonic() + 20
-            while len(self.children()) < 4 and time.monotonic() < end:  # gpu_check, its guard, the program, its child
-                time.sleep(0.01)
-            process.send_signal(number)
-            code = process.wait(20)
-            self.assert_no_child_left()
-        step = self.step(self.results(), "kernels")
-        self.assertEqual((code, step["status"], step["counts"]["passed"], step["counts"]["failed"]), (4, "cut", 1, 0))
-        self.assertIn("signal 15", step["reason"])
+        for jobs, tests in ((1, {"one": "ok", "two": "hang"}), (3, {"one": "hang", "two": "hang", "three": "hang", "four": "ok"})):
+            self.gtest("kernels_cuda_test", tests)
+            for number in (signal.SIGKILL, signal.SIGTERM):
+                process = self.start("--only", "kernels", "--jobs", str(jobs))
+                end = time.monotonic() + 20
+                while len(self.children()) < 1 + 3 * jobs and time.monotonic() < end:  # a guard, the program, its child
+                    time.sleep(0.01)
+                process.send_signal(number)
+                code = process.wait(20)
+                self.assert_no_child_left()
+            step = self.step(self.results(), "kernels")
+            self.assertEqual((code, step["status"], step["counts"]["passed"], step["counts"]["failed"]),
+                             (4, "cut", int(jobs == 1), 0))
+            self.assertIn("signal 15", step["reason"])
+
+    def test_processes_that_are_killed_leave_what_ended(self):
+        """Three processes, each with a test that ended and one that hangs: only the latter run again."""
+        self.gtest("kernels_cuda_test", {name: "ok" if name < "d" else "hang" for name in "abcdef"})
+        process = self.start("--only", "kernels", "--jobs", "3")
+        end = time.monotonic() + 20
+        while len(self.children()) < 10 and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.assert_no_child_left()
+        self.gtest("kernels_cuda_test", {name: "crash" if name < "d" else "ok" for name in "abcdef"})
+        self.assertEqual(self.start("--resume", "--skip", "switches,pytorch").wait(60), 0)
+        self.assertEqual(self.step(self.results(), "kernels")["counts"],
+                         {"passed": 6, "failed": 0, "skipped": 0, "not_run": 0})
+        self.assertEqual({path.name for path in self.out.iterdir()}, {"results.json", "rows.md", "archive.tar.gz"})
 
     def test_a_budget_ends_in_time_and_tests_are_not_repeated(self):
         with unittest.mock.patch.object(standins.check, "RESERVED_S", 0.5), \

@@ -15,6 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parents[2]
 # A device's description: "NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0, cuDNN ..."
 DESCRIPTION = re.compile(r"(?P<device>.+?) \((?P<architecture>sm_\d+), .*driver for CUDA (?P<driver_cuda>[\d.]+), "
                          r"runtime (?P<cuda>[\d.]+)(, cuDNN (?P<cudnn>[\d.]+))?(.*cuBLASLt (?P<cublaslt>[\d.]+))?")
+CUDNN_OF_ATTENTION = (9, 16)  # an older one leaves attention to our own kernels, without tensor cores
 
 
 @dataclasses.dataclass
@@ -134,8 +135,20 @@ def first_with_torch(candidates):
     return None
 
 
+def numbers(version):
+    """(9, 19, 0, 56) of "9.19.0.56"."""
+    return tuple(int(number) for number in re.findall(r"\d+", version))
+
+
+def cudnn_of(place):
+    """The version of site-packages' cuDNN for CUDA 13; () without it. cuDNN 9 for CUDA 12 has the same soname but needs
+    libraries that CUDA 13 does not have."""
+    found = glob.glob(os.path.join(place, "nvidia_cudnn_cu13-*.dist-info"))
+    return max((numbers(os.path.basename(name).split("-")[1]) for name in found), default=())
+
+
 def wheel_folders():
-    """Library folders of NVIDIA's Python wheels, CUDA 13 first: site-packages/nvidia/*/lib."""
+    """Library folders of NVIDIA's Python wheels, the newest cuDNN for CUDA 13 first: site-packages/nvidia/*/lib."""
     places = ["/usr/lib/python3/dist-packages", *glob.glob("/usr/local/lib/python3*/*-packages"),
               *glob.glob("/opt/*/lib/python3*/site-packages"), *glob.glob("/opt/*/*/lib/python3*/site-packages")]
     for python in pythons():
@@ -143,8 +156,7 @@ def wheel_folders():
                            "print(json.dumps(sys.path + [sysconfig.get_path('purelib')]))")
         places = (json.loads(answer) if answer else []) + places
     places = [p for p in dict.fromkeys(places) if glob.glob(os.path.join(p, "nvidia", "*", "lib", "lib*.so.*"))]
-    # cuDNN 9 for CUDA 12 has the same soname but needs libraries that CUDA 13 does not have.
-    places.sort(key=lambda p: not glob.glob(os.path.join(p, "nvidia_cudnn_cu13-*")))
+    places.sort(key=cudnn_of, reverse=True)
     return [folder for p in places for folder in sorted(glob.glob(os.path.join(p, "nvidia", "*", "lib")))]
 
 
@@ -173,11 +185,18 @@ def starts(tree, env):
 
 def find_device(tree, module=None):
     """(info's facts, the CUDA entry, the environment in which it was found). The backend looks for CUDA's libraries in
-    Python wheels, too; programs that are linked to them need the folders in their environment."""
+    Python wheels, too; programs that are linked to them need the folders in their environment, and so does who shall use
+    the wheels' cuDNN in place of one that is too old."""
     env = environment(tree, module=module)
     facts, cuda = info(tree, env)
-    if cuda["available"] and not starts(tree, env):
-        return facts, cuda, environment(tree, wheel_folders(), module)
+    if cuda["available"]:
+        lacking, old = not starts(tree, env), () < cudnn_in_use(cuda) < CUDNN_OF_ATTENTION
+        folders = wheel_folders() if lacking or old else []
+        if folders:
+            wider = environment(tree, folders, module)
+            newer_facts, newer = info(tree, wider)
+            if newer["available"] and (lacking or cudnn_in_use(newer) > cudnn_in_use(cuda)):
+                return newer_facts, newer, wider
     if not cuda["available"] and "does not load" in cuda["reason"]:
         folders = wheel_folders()
         wider = environment(tree, folders, module)
@@ -192,6 +211,17 @@ def versions(description):
     """The parts of a device's description by name; only 'device' if it has another form."""
     match = DESCRIPTION.match(description)
     return {k: v for k, v in match.groupdict().items() if v} if match else {"device": description}
+
+
+def cudnn_in_use(cuda):
+    """Of info's CUDA entry; () if it has none."""
+    return numbers(versions(cuda["description"]).get("cudnn", ""))
+
+
+def processes(description, most=16):
+    """How many test programs run at once: one per core, and per 2 GiB of the device, as each has a context and cuDNN."""
+    memory = re.search(r"([\d.]+) GiB\)", description)
+    return max(1, min(most, len(os.sched_getaffinity(0)), int(float(memory[1]) / 2) if memory else most))
 
 
 def nvidia_smi():

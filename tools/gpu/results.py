@@ -8,7 +8,7 @@ import os
 import re
 import tarfile
 
-from steps import Outcome
+from steps import Outcome, parts_of, read_log
 
 COUNTS = ("passed", "failed", "skipped", "not_run")
 FIGURES = ("real_time", "time_unit", "iterations", "GB/s", "TFLOP/s", "of_peak", "label", "error_message")
@@ -170,8 +170,16 @@ def load(out, files):
             for member in archive.getmembers():
                 if member.isfile() and "/" not in member.name and not member.name.startswith("."):
                     archive.extract(member, files)
-    try:
-        log = (out / RUNNING).read_text(errors="replace")
-    except OSError:
-        log = ""
-    return result, {step["name"]: Outcome(**step) for step in result["steps"]}, log
+    return result, {step["name"]: Outcome(**step) for step in result["steps"]}, running_log(out)
+
+
+def running_log(out):
+    """The log of the step that was running, with those of its processes; "" without one."""
+    log = out / RUNNING
+    return "".join(read_log(path) for path in (log, *parts_of(log)) if path.exists())
+
+
+def remove_running_log(out):
+    for path in (out / RUNNING, *parts_of(out / RUNNING)):
+        if path.exists():
+            path.unlink()

@@ -16,7 +16,7 @@ import machine
 DEVICE = ("NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0, cuDNN 9.19.0, "
           "cuBLASLt 13.1.0")
 
-# Behaves like GoogleTest; BEHAVIOUR is test -> ok | fail | sticky | skip | crash | hang. Does not start without NEEDS in its
+# Behaves like GoogleTest; BEHAVIOUR is test -> ok | fail | sticky | skip | crash | hang | meet. Does not start without NEEDS in its
 # library path, as the loader would end it.
 GTEST = """
 import os, subprocess, sys, time
@@ -40,6 +40,11 @@ for test, what in BEHAVIOUR.items():
         print("a.cpp:1: Skipped\\n\\n[  SKIPPED ] " + name + " (0 ms)")
     elif what == "ok":
         print("[       OK ] " + name + " (1 ms)")
+    elif what == "meet":  # ends well once another process runs one, too
+        open(os.path.join(os.environ["TMPDIR"], "meet." + test), "w").close()
+        end = time.monotonic() + 20
+        while sum(f.startswith("meet.") for f in os.listdir(os.environ["TMPDIR"])) < 2 and time.monotonic() < end: time.sleep(0.01)
+        print("[       OK ] " + name + " (1 ms)" if time.monotonic() < end else "nobody came")
     elif what == "by handle":
         print("[       OK ] " + name + " (1 ms)" if os.environ.get("WARPSTEP_CUDNN_PLANS") == "handle" else "no")
     elif what == "skip":
@@ -61,6 +66,8 @@ import json, os, sys
 if sys.argv[1] == "info":
     found = {needs!r} in os.environ.get("LD_LIBRARY_PATH", "")
     cuda = {{"name": "cuda", "available": found, "description" if found else "reason": {text!r}}}
+    if {otherwise!r} and not found:
+        cuda = {{"name": "cuda", "available": True, "description": {otherwise!r}}}
     print(json.dumps({{"version": "0.1.0", "commit": "0123456789ab", "backends": [cuda, {{"name": "ref"}}]}}))
 elif sys.argv[1] == "data":
     os.mkdir(sys.argv[3])
@@ -140,8 +147,9 @@ class Staged(unittest.TestCase):
     def gtest(self, name, behaviour, needs=""):
         self.program(name, GTEST.format(behaviour=behaviour, needs=needs))
 
-    def warpstep(self, needs="", text=DEVICE, train=0):
-        self.program("warpstep", WARPSTEP.format(needs=needs, text=text, train=train))
+    def warpstep(self, needs="", text=DEVICE, train=0, otherwise=""):
+        """`text`: what info says with `needs` in the library path; `otherwise`: a device's description without it."""
+        self.program("warpstep", WARPSTEP.format(needs=needs, text=text, train=train, otherwise=otherwise))
 
     def words(self, *words):
         return ["--stage", str(self.stage), "--out", str(self.out), *words]

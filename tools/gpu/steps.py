@@ -1,5 +1,5 @@
 """Runs one step of gpu_check with its own time limit and log, and counts the tests of test programs."""
-import collections
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 
@@ -33,6 +34,8 @@ class Step:
     tests: bool = False  # the last word of the command is a GoogleTest program
     select: str = ""  # a pattern that its tests' names must have
     leave_out: str = ""  # a pattern that they must not have
+    jobs: int = 1  # its tests run in so many processes at once
+    planned_s: float = 0  # how long it takes on an H200 with 16 cores, measured; 0: as long as its limit
     may_skip: bool = False  # all tests may be skipped; otherwise a program without a test that ran fails
     proof: bool = False  # the step itself counts as one test
     skip: str = ""  # the reason to skip it
@@ -153,9 +156,12 @@ def skip_reason(lines):
 
 
 def count(outcome, ended):
-    """Adds tests that ended to the outcome's figures."""
+    """Adds tests that ended to the outcome's figures; those that it has already count once."""
     outcome.counts = outcome.counts or dict.fromkeys((*COUNTED.values(), "not_run"), 0)
+    done = set(outcome.done)
     for test, (result, lines) in ended.items():
+        if test in done:
+            continue
         outcome.counts[COUNTED[result]] += 1
         outcome.done.append(test)
         if result == "FAILED":
@@ -164,42 +170,88 @@ def count(outcome, ended):
             outcome.skips[skip_reason(lines)] = outcome.skips.get(skip_reason(lines), 0) + 1
 
 
-def one_process(step, outcome, tests, limit_s, env, log):
-    """Runs `tests` until the program ends or one fails; returns its exit code and how many tests ended."""
-    with tempfile.NamedTemporaryFile("w", suffix=".flags") as flags:
-        flags.write("--gtest_filter=" + ":".join(tests) + "\n")
-        flags.flush()
-        stops = ["--gtest_fail_fast"] if outcome.counts["failed"] < RESTARTS else []
-        code, output = execute([*step.command, "--gtest_flagfile=" + flags.name, "--gtest_color=no", *stops], log,
-                               limit_s, env)
-    ended, running = parse(output, bool(stops))
-    count(outcome, ended)
-    if running and code is not None:
-        ended[running[0]] = ("FAILED", [*running[1], f"ended the program, exit code {code}"])
-        count(outcome, {running[0]: ended[running[0]]})
-    return code, len(ended), running
+def part_of(log, number):
+    """The log of one of several processes while it runs; then it is at the end of `log`."""
+    return log.with_name(f"{log.stem}.{number}{log.suffix}")
+
+
+def parts_of(log):
+    return sorted(log.parent.glob(f"{log.stem}.*{log.suffix}"))
+
+
+def read_log(log):
+    """In whole lines, as another process's follow."""
+    text = log.read_text(errors="replace")
+    return text if text.endswith("\n") or not text else text + "\n"
+
+
+class Parts:
+    """A step's tests, in as many processes as it has jobs: each has every so many of them, so that neighbours, which
+    take similar times, are in different ones."""
+
+    def __init__(self, step, outcome, tests, end, is_cut, env, log):
+        self.step, self.outcome, self.end, self.is_cut, self.env, self.log = step, outcome, end, is_cut, env, log
+        self.jobs = max(1, min(step.jobs, len(tests)))
+        self.parts = [tests[number::self.jobs] for number in range(self.jobs)]
+        self.lock = threading.Lock()  # of the outcome and of the step's log
+
+    def run(self):
+        """Whether a process was stopped."""
+        if self.jobs == 1:
+            return self.part(self.log, self.parts[0])
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            running = [pool.submit(self.part, part_of(self.log, number), tests)
+                       for number, tests in enumerate(self.parts)]
+            return any([each.result() for each in running])
+
+    def part(self, log, remaining):
+        """A sticky CUDA error costs the test that met it: a new process runs the rest."""
+        while remaining:
+            code, ended, running = self.process(log, remaining)
+            with self.lock:
+                done = self.take(code, ended, running)
+                if log != self.log:
+                    with open(self.log, "a", errors="replace") as whole:
+                        whole.write(read_log(log))
+                    log.unlink()
+            if code is None or not done:
+                return code is None
+            remaining = [test for test in remaining if test not in done]
+        return False
+
+    def process(self, log, tests):
+        """Runs `tests` until the program ends or one fails: its exit code, the tests that ended, the one that had not."""
+        with tempfile.NamedTemporaryFile("w", suffix=".flags") as flags:
+            flags.write("--gtest_filter=" + ":".join(tests) + "\n")
+            flags.flush()
+            stops = ["--gtest_fail_fast"] if self.outcome.counts["failed"] < RESTARTS else []
+            code, output = execute([*self.step.command, "--gtest_flagfile=" + flags.name, "--gtest_color=no", *stops],
+                                   str(log), self.end - time.monotonic(), self.env)
+        return (code, *parse(output, bool(stops)))
+
+    def take(self, code, ended, running):
+        """Counts what a process ended with; the tests that need not run again."""
+        outcome = self.outcome
+        if running and code is not None:
+            ended[running[0]] = ("FAILED", [*running[1], f"ended the program, exit code {code}"])
+        elif running and not self.is_cut and not interrupted:
+            ended[running[0]] = ("FAILED", [*running[1], "not finished within the time limit"])
+        count(outcome, ended)
+        outcome.rc = code if outcome.rc in (None, 0) else outcome.rc
+        if code not in (0, None) and not outcome.failures:  # a sanitizer's findings
+            outcome.status, outcome.reason = "failed", f"exit code {code} although no test failed; see the log"
+        return set(ended)
 
 
 def run_tests(step, outcome, end, is_cut, env, log):
-    """Runs every test of the program that has not ended before. A sticky CUDA error costs the test that met it: a new
-    process runs the rest. `is_cut`: at `end` the budget is over, not the step's own limit. Returns whether it was
-    stopped."""
+    """Runs every test of the program that has not ended before. `is_cut`: at `end` the budget is over, not the step's own
+    limit. Returns whether it was stopped."""
     count(outcome, {})
-    done, stopped = set(outcome.done), False
-    remaining = [test for test in listed(step, env) if test not in done]
-    while remaining:
-        code, ended, running = one_process(step, outcome, remaining, end - time.monotonic(), env, log)
-        stopped = code is None
-        if stopped and running and not is_cut and not interrupted:
-            count(outcome, {running[0]: ("FAILED", [*running[1], "not finished within the time limit"])})
-        outcome.rc = code if outcome.rc in (None, 0) else outcome.rc
-        done = set(outcome.done)
-        remaining = [test for test in remaining if test not in done]
-        if code not in (0, None) and not outcome.failures:  # a sanitizer's findings
-            outcome.status, outcome.reason = "failed", f"exit code {code} although no test failed; see the log"
-        if stopped or not ended:
-            break
-    counts = outcome.counts
+    every, done = listed(step, env), set(outcome.done)
+    stopped = Parts(step, outcome, [test for test in every if test not in done], end, is_cut, env, log).run()
+    place = {test: number for number, test in enumerate(every)}
+    outcome.failures.sort(key=lambda failure: place.get(failure["test"], -1))
+    counts, remaining = outcome.counts, set(every) - set(outcome.done)
     counts["not_run"] = len(remaining)
     if counts["failed"] or remaining:
         outcome.status = "failed"
@@ -235,7 +287,7 @@ def run(step, log, env, left_s, earlier=None):
     began, stopped = time.monotonic(), False
     try:
         if step.tests:
-            stopped = run_tests(step, outcome, began + limit_s, is_cut, env, str(log))
+            stopped = run_tests(step, outcome, began + limit_s, is_cut, env, log)
         else:
             for command in [step.first] * bool(step.first and not os.path.exists(step.makes)) + [step.command]:
                 outcome.rc, output = execute(list(command), str(log), began + limit_s - time.monotonic(), env)

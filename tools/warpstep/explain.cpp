@@ -9,6 +9,7 @@
 #include "engine/core/error.h"
 #include "engine/explain/scaling.h"
 #include "engine/passes/compile.h"
+#include "tools/warpstep/attention_note.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/say.h"
@@ -167,6 +168,7 @@ int explain_model(const ExplainOptions& options) {
     fmt::print("{}\n{}{}\n{}", title, explain(program), floor.empty() ? "" : "\n" + floor,
                explain_fusions(graph, step));
   }
+  if (const std::string note = attention_note(program); !note.empty()) say("{}\n", note);
   return done;
 }
 

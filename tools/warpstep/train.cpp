@@ -16,6 +16,7 @@
 #include "engine/core/version.h"
 #include "engine/files/checkpoint.h"
 #include "engine/run/runner.h"
+#include "tools/warpstep/attention_note.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/fitting.h"
@@ -243,6 +244,7 @@ void announce(const Job& job) {
         watches_loss(job.options, training.is_text()) ? "loss" : "accuracy");
   say("device: {}, {}{}\n", job.device.backend->name(), job.device.backend->describe(),
       job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
+  if (const std::string note = attention_note(*job.step); !note.empty()) say("{}\n", note);
   if (const std::string pinned = job.device.pinning.text(); !pinned.empty())
     say("pinned: {}\n", pinned);
   say("data: {}\n", describe(job.training));

@@ -146,7 +146,11 @@ if(TARGET warpstep_cuda_emulated)
     set_tests_properties(model_cuda_emulated_test/schedule_${seed} PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
                          ENVIRONMENT WARPSTEP_SIMT_SCHEDULE=${seed})
   endforeach()
-  if(NOT WARPSTEP_SANITIZE STREQUAL "thread")  # whose cases have these kernels
+  if(WARPSTEP_SANITIZE STREQUAL "thread")  # kernels that f32 does not have
+    add_test(NAME op_cuda_emulated_test/narrow
+             COMMAND op_cuda_emulated_test --gtest_filter=Cases/Op.*3x3_of_*to_*8_channels_in_fp16:*Op.*small_maps_in_bf16)
+    set_tests_properties(op_cuda_emulated_test/narrow PROPERTIES LABELS cuda-on-cpu TIMEOUT 300)
+  else()  # whose cases have these kernels
     # The path for layers that cuDNN does not fuse.
     add_test(NAME op_cuda_emulated_test/unfused COMMAND op_cuda_emulated_test --gtest_filter=*conv*-*relu_in_*)
     set_tests_properties(op_cuda_emulated_test/unfused PROPERTIES LABELS cuda-on-cpu TIMEOUT 300

@@ -110,8 +110,9 @@ void Trainer::begin(const Progress& progress) {
 }
 
 // Runs steps to the next one after which the epoch or the run ends or a checkpoint is due, or until
-// *stop; waits for all of them. The first step's time begins here.
-void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
+// *stop; waits for all of them. The first step's time begins here. Broken data must not cost the
+// steps before it; ranks do not save alone.
+void Trainer::train(Progress& progress, const std::atomic<bool>& stop) try {
   const record::Phase phase(steps_name, progress.step + 1);
   last_step_end_ns_ = now_ns();
   observed_ns_ = 0;
@@ -123,6 +124,10 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
     while (flights_.size() > most) land(progress, stop);
   } while (!due && !stops(stop));
   while (!flights_.empty()) land(progress, stop);
+} catch (const DataError&) {
+  while (!flights_.empty()) land(progress, stop);
+  if (progress.step > 0 && !parts_.communicator) save(progress);
+  throw;
 }
 
 bool Trainer::ends_a_launch(const Progress& launched) const {
@@ -137,12 +142,17 @@ bool Trainer::launch(const Progress& progress) {
   const std::size_t first = flights_.size();
   variants_.clear();
   bool due = false;
-  do {
-    ++launched.step;
-    ++launched.next.step;
-    take_batch(launched);
-    due = ends_a_launch(launched);
-  } while (!due && launched.next.step % steps_per_launch() != 0);
+  try {
+    do {
+      ++launched.step;
+      ++launched.next.step;
+      take_batch(launched);
+      due = ends_a_launch(launched);
+    } while (!due && launched.next.step % steps_per_launch() != 0);
+  } catch (...) {
+    flights_.resize(first);  // those that were not launched
+    throw;
+  }
   now_at(Activity::Kind::step, launched.step);
   const std::uint64_t begin = taken_ns_;
   record::Span span(step_name, 0, begin);

@@ -32,7 +32,7 @@ class GreyImages final : public BatchSource {
   std::uint64_t samples() const override { return 3; }
   std::uint64_t steps_per_epoch() const override { return 3; }
   const Batch& next() override {
-    if (broken) fail<DataError>("planted");
+    if (broken || broken_at == position_) fail<DataError>("planted");
     batch_ = {.position = position_, .count = 1};
     batch_.add("images", std::span(image_));
     batch_.add("labels", std::span(label_));
@@ -45,6 +45,7 @@ class GreyImages final : public BatchSource {
   void seek(Position position) override { position_ = position; }
 
   bool broken = false;
+  std::optional<Position> broken_at;
 
  private:
   std::vector<std::uint8_t> image_ = std::vector<std::uint8_t>(784, 99);
@@ -128,6 +129,23 @@ TEST(Trainer, SavesWhatItTrainedWhenValidationDataIsBroken) {
   EXPECT_EQ(log.text, "s1 s2 s3 e3 c ");
   run.validation.broken = false;
   EXPECT_EQ(run.train({.epochs = 2}), "v3 c3 s4 s5 s6 e6 v6 c6 finished");
+}
+
+TEST(Trainer, SavesWhatItTrainedBeforeABrokenBatch) {
+  SmallRun run;
+  Log log;
+  run.training.broken_at = Position{1, 1};
+  Trainer trainer({.step = run.step,
+                   .data = run.training,
+                   .evaluation = &run.evaluation,
+                   .evaluation_data = &run.validation,
+                   .observers = {&log},
+                   .save = [](const Progress&) { return std::filesystem::path("c"); }},
+                  {.epochs = 2});
+  EXPECT_THROW(trainer.run(run.progress, log.stop), DataError);
+  EXPECT_EQ(log.text, "s1 s2 s3 e3 v3 c s4 c ");
+  run.training.broken_at.reset();
+  EXPECT_EQ(run.train({.epochs = 2}), "s5 s6 e6 v6 c6 finished");
 }
 
 TEST(Trainer, SavesBetweenEpochsAndAtTheLastStep) {

@@ -58,6 +58,22 @@ class BadData : public testing::Test {
   const std::string some_file_ = train_ + "/" + file_name(100);
 };
 
+// Found only when its batch is read, because nothing reads all images before.
+TEST_F(BadData, SavesTheStepsBeforeABrokenImage) {
+  fs::resize_file(some_file_, fs::file_size(some_file_) / 2);
+  const auto command = with(short_run(data_, out_), "--tier", "decoded", "--mean", "0.5,0.5,0.5",
+                            "--std", "0.25,0.25,0.25", "--batch", "4");
+  const Ended ended = run(command);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(file_name(100)), HasSubstr("is truncated"),
+                               HasSubstr("continue with: warpstep train --resume " + out_)));
+  ASSERT_EQ(checkpoints(out_).size(), 1U);
+  const Json summary = read_json(out_ + "/summary.json");
+  EXPECT_EQ(summary["outcome"], "broken data");
+  EXPECT_THAT(checkpoints(out_).front().string(),
+              HasSubstr(std::to_string(summary["steps"].get<int>())));
+}
+
 TEST_F(BadData, FoldersThatAreMissingOrEmpty) {
   fs::remove_all(data_);
   expect_refused({data_ + ": there is no such folder"});

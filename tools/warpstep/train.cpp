@@ -51,13 +51,17 @@ struct TrainRequest {
   JobOptions job;
 };
 
+// A new folder: a second run of the same second gets a number.
 std::string default_out(const std::string& model) {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   localtime_r(&now, &local);
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &local);
-  return fmt::format("runs/{}-{}", model, text.data());
+  const std::string first = fmt::format("runs/{}-{}", model, text.data());
+  std::string out = first;
+  for (int number = 2; fs::exists(out); ++number) out = fmt::format("{}-{}", first, number);
+  return out;
 }
 
 // The options of a run: as typed, or for --resume those of the run, replaced by typed ones.
@@ -305,13 +309,15 @@ std::string after_divergence(const fs::path& run, bool check_numerics) {
                                    run.string()));
 }
 
-// So that `warpstep runs` tells a diverged run from one that was killed.
-void note_divergence(RunDirectory& run, const Progress& progress, const char* message) try {
-  run.write_summary({{"outcome", "diverged"},
+// So that `warpstep runs` tells a run that diverged, or whose data is broken, from one that was
+// killed.
+void note_failure(RunDirectory& run, const char* outcome, const Progress& progress,
+                  const char* message) try {
+  run.write_summary({{"outcome", outcome},
                      {"epochs", progress.next.epoch},
                      {"steps", progress.step},
                      {"error", utf8(message)}});
-} catch (const Error&) {  // the divergence is what the user must hear of
+} catch (const Error&) {  // the failure is what the user must hear of
 }
 
 std::string after_rank_error(const fs::path& run) {
@@ -373,9 +379,10 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
-    if (job.options.world().rank == 0) note_divergence(run, progress, error.what());
+    if (job.options.world().rank == 0) note_failure(run, "diverged", progress, error.what());
     fail<NumericError>("{}{}", error.what(), after_divergence(saved_in, check_numerics));
   } catch (const DataError& error) {
+    if (job.options.world().rank == 0) note_failure(run, "broken data", progress, error.what());
     fail<DataError>("{}{}", error.what(), after_data_error(saved_in));
   } catch (const PeerError& error) {
     fail<PeerError>("{}{}", error.what(), after_rank_error(saved_in));

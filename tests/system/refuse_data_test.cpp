@@ -62,7 +62,7 @@ class BadData : public testing::Test {
 TEST_F(BadData, SavesTheStepsBeforeABrokenImage) {
   fs::resize_file(some_file_, fs::file_size(some_file_) / 2);
   const auto command = with(short_run(data_, out_), "--tier", "decoded", "--mean", "0.5,0.5,0.5",
-                            "--std", "0.25,0.25,0.25", "--batch", "4");
+                            "--std", "0.25,0.25,0.25");
   const Ended ended = run(command);
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, AllOf(HasSubstr(file_name(100)), HasSubstr("is truncated"),

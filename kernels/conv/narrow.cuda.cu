@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(narrow_threads, 2)
         float two[2] = {sum[i][j][2 * half] + added[0], sum[i][j][2 * half + 1] + added[1]};
         if (of.relu)
 #pragma unroll
-          for (float& value : two) value = value > 0 || value != value ? value : 0;
+          for (float& value : two) value = value < 0.0F ? 0.0F : value;
         store(staged + (first + lane / 4 + 8 * static_cast<unsigned>(half)) * pitch + column, two);
       }
     }

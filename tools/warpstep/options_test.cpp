@@ -442,5 +442,26 @@ TEST(LocateData, TakesTheFolderOfTheRunFromAnyPlace) {
   EXPECT_EQ(options.data, folder.path()) << "of a run that did not keep it";
 }
 
+TEST(Options, WithoutEffectAreNamed) {
+  const auto useless = [](const std::vector<std::string>& words, bool is_text = false) {
+    const Line line(words);
+    return useless_options(line.parser, line.typed, is_text);
+  };
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  EXPECT_THAT(useless({"mlp", "--data", "set"}), IsEmpty());
+  EXPECT_THAT(useless({"mlp", "--rms-alpha", "0.9", "--lr-gamma", "0.5", "--min-delta", "0.1"}),
+              ElementsAre("--lr-gamma has no effect without --lr-schedule step",
+                          "--rms-alpha has no effect without --optimizer rmsprop",
+                          "--min-delta has no effect without --patience"));
+  EXPECT_THAT(useless({"mlp", "--optimizer", "rmsprop", "--rms-alpha", "0.9", "--lr-schedule",
+                       "step", "--lr-gamma", "0.5", "--patience", "2", "--min-delta", "0.1"}),
+              IsEmpty());
+  EXPECT_THAT(useless({"gpt2", "--transforms", "flip"}, true),
+              ElementsAre("--transforms has no effect without images"));
+  EXPECT_THAT(useless({"mlp", "--sequence", "64"}),
+              ElementsAre("--sequence has no effect without text"));
+}
+
 }  // namespace
 }  // namespace warpstep::tools

@@ -235,4 +235,38 @@ Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t
   return schedule;
 }
 
+std::vector<std::string> useless_options(const Parser& parser, const RunOptions& o, bool is_text) {
+  const bool is_step = o.lr_schedule == "step", watches = o.patience > 0;
+  const bool is_adam = o.optimizer == "adam" || o.optimizer == "adamw";
+  const bool is_rmsprop = o.optimizer == "rmsprop";
+  struct Need {
+    std::string_view option;
+    bool is_met;
+    std::string_view others;
+  };
+  std::vector<Need> needs{
+      {"--lr-step-epochs", is_step, "--lr-schedule step"},
+      {"--lr-gamma", is_step, "--lr-schedule step"},
+      {"--lr-final", o.lr_schedule == "cosine", "--lr-schedule cosine"},
+      {"--rms-alpha", is_rmsprop, "--optimizer rmsprop"},
+      {"--trust", o.optimizer == "lars", "--optimizer lars"},
+      {"--betas", is_adam, "--optimizer adam or adamw"},
+      {"--epsilon", is_adam || is_rmsprop, "--optimizer adam, adamw or rmsprop"},
+      {"--decay", o.weight_decay != 0, "--weight-decay"},
+      {"--min-delta", watches, "--patience"},
+      {"--monitor", watches, "--patience"},
+      {"--max-bad", o.data_errors != "fail", "--data-errors skip or mask"},
+  };
+  for (const std::string_view option :
+       {"--transforms", "--eval-transforms", "--mean", "--std", "--alpha", "--val-seed"})
+    needs.push_back({option, !is_text, "images"});
+  for (const std::string_view option : {"--sequence", "--windows"})
+    needs.push_back({option, is_text, "text"});
+  std::vector<std::string> useless;
+  for (const Need& need : needs)
+    if (!need.is_met && parser.has(need.option) && parser.given(need.option))
+      useless.push_back(fmt::format("{} has no effect without {}", need.option, need.others));
+  return useless;
+}
+
 }  // namespace warpstep::tools

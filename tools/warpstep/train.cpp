@@ -222,7 +222,7 @@ void note_single_class(const Source& training) {
       data::printable(training.dataset->classes().front()));
 }
 
-void announce(const Job& job) {
+void announce(const Job& job, const std::vector<std::string>& useless) {
   const Source &training = job.training, &test = job.test;
   say("{}: {} parameters, {} training and {} {}\n", job.options.model,
       grouped(job.step->store().parameter_count()),
@@ -242,6 +242,7 @@ void announce(const Job& job) {
                 : fmt::format("{}", job.options.batch);
   say("optimiser: {}, batch {}{}\n", update_text(job.options), batch,
       defaults.empty() ? "" : "; at their defaults: " + defaults);
+  for (const std::string& option : useless) say("note: {}\n", option);
   if (job.options.patience > 0)
     say("ends early after {} without a better {}\n",
         counted(static_cast<std::int64_t>(job.options.patience), "evaluation"),
@@ -471,7 +472,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   run.write_config(config);
   if (job.training.is_text() && job.training.text->tokenizer)
     run.write_tokenizer(*job.training.text->tokenizer);
-  announce(job);
+  announce(job, useless_options(parser, job.options, job.training.is_text()));
   if (request.check_numerics) say("{}\n", slow_check);
   const Json machine = machine_record(job.device.allowed);
   job.throughput = throughput_of(job);

@@ -43,7 +43,7 @@ Occupancy occupancy(const Device& device, const Launch& launch);
 // Whether a kernel runs on tensor cores, by the names that NVIDIA's libraries give.
 bool uses_tensor_cores(std::string_view kernel);
 
-// From a GPU's own counters (open_pm_sampling()): means over the counted windows, of 1. None: not
+// From a GPU's own counters (open_pm_sampling()): means over the recorded steps, of 1. None: not
 // sampled.
 struct MeasuredShares {
   std::optional<double> sm_active;    // multiprocessors that had a warp
@@ -56,7 +56,7 @@ MeasuredShares measured_shares(const View& view, std::uint32_t device);
 // Whether kernels were recorded: without them the figures computed from them are unknown.
 bool has_kernels(const Session& session);
 
-struct DeviceMetrics {  // over the complete windows: first step's begin to the last one's end
+struct DeviceMetrics {  // over the recorded steps, without what lies between them
   std::uint32_t device = 0;
   std::string name;
   double utilization = 0;        // of 1: some kernel runs
@@ -73,6 +73,11 @@ struct DeviceMetrics {  // over the complete windows: first step's begin to the 
 };
 // One per device; on a session that computes on the host one for the host, where "kernels" are
 // calls and the figures that only a GPU has are 0.
-std::vector<DeviceMetrics> device_metrics(const View& view);
+struct DeviceRules {
+  // torch_tb_profiler's: over each window from its first step's begin to its last one's end, with
+  // what lies between steps.
+  bool tb_compatible = false;
+};
+std::vector<DeviceMetrics> device_metrics(const View& view, const DeviceRules& rules = {});
 
 }  // namespace warpstep::profiler

@@ -65,11 +65,11 @@ std::pair<std::string, double> longest_sync(const View& view) {
     all += ns;
   };
   for (const Span& span : session.spans)
-    if (session.kind(span) == Kind::sync && view.in_windows(span.begin_ns))
+    if (session.kind(span) == Kind::sync && view.in_steps(span.begin_ns))
       add(span.thread, span.begin_ns, span.end_ns);
   if (by_range.empty())
     for (const Activity& activity : session.activities)
-      if (activity.what == What::sync && view.in_windows(activity.start_ns))
+      if (activity.what == What::sync && view.in_steps(activity.start_ns))
         add(thread_of(session, activity.stream), activity.start_ns, activity.end_ns);
   const auto longest =
       std::max_element(by_range.begin(), by_range.end(),
@@ -106,8 +106,9 @@ void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings) {
   constexpr std::uint8_t pageable = 1, to_device = 1, to_host = 2;
   double ns = 0;
   std::uint64_t count = 0;
+  // Those between steps are of evaluations and checkpoints, which no step waits for.
   for (const Activity& activity : facts.session.activities) {
-    if (activity.what != What::copy || !facts.view.in_windows(activity.start_ns)) continue;
+    if (activity.what != What::copy || !facts.view.in_steps(activity.start_ns)) continue;
     const bool is_pageable =
         (activity.copy_kind == to_device && activity.source_memory == pageable) ||
         (activity.copy_kind == to_host && activity.target_memory == pageable);
@@ -215,7 +216,7 @@ void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
     const bool is_data = *largest == Category::data;
     Finding finding{
         .key = "low-utilization",
-        .text = fmt::format("GPU {} is busy for {} of the time.", device.device,
+        .text = fmt::format("GPU {} is busy for {} of the steps' time.", device.device,
                             quantity(device.utilization, Unit::share)),
         .evidence = fmt::format("{} without a kernel",
                                 facts.of_step(facts.step_ns - facts.part(Category::kernel))),

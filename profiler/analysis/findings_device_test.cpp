@@ -56,6 +56,24 @@ TEST(DeviceFindings, PageableCopies) {
   EXPECT_FALSE(pinned.finding("pageable-copies"));
 }
 
+TEST(DeviceFindings, CopiesBetweenStepsAreNotOfSteps) {
+  const auto found = [](double pause_us) {
+    SessionBuilder builder;
+    builder.gpu()
+        .step(1, 0, 1000)
+        .step(2, 1000 + pause_us, 2000 + pause_us)
+        .window(1, 2, 0, 2000 + pause_us, true);
+    add_copies(builder, 100, 2, 3, 1);  // in each ms
+    Case c;
+    c.builder = builder;
+    return c.finding("pageable-copies");
+  };
+  ASSERT_TRUE(found(0));
+  EXPECT_THAT(found(0)->evidence, HasSubstr("in 2 copies"));
+  ASSERT_TRUE(found(5000));  // a checkpoint is written meanwhile
+  EXPECT_THAT(found(5000)->evidence, HasSubstr("in 2 copies"));
+}
+
 TEST(DeviceFindings, LaunchBound) {
   Case c;
   c.analysis.devices[0].launch_gap_ns = 1'000'000;  // 10 steps: 100 us each

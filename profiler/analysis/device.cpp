@@ -46,6 +46,13 @@ std::vector<Throttle> throttled(const Session& session) {
   return found;
 }
 
+std::uint64_t blocks_of(const Activity& kernel) {
+  std::uint64_t blocks = 1;
+  for (const std::uint64_t extent : kernel.grid)
+    blocks = std::min<std::uint64_t>(blocks * std::min<std::uint64_t>(extent, 1U << 30), 1U << 30);
+  return blocks;
+}
+
 namespace {
 
 // What ran on one device, clipped to the recorded steps.
@@ -70,14 +77,6 @@ std::vector<Interval> counted_times(const View& view, const DeviceRules& rules) 
       times.push_back(steps.times()[i]);
   }
   return merged(std::move(times));
-}
-
-std::uint64_t blocks_of(const Activity& kernel) {
-  // More than a device holds is as good as all: min(1, blocks per multiprocessor).
-  std::uint64_t blocks = 1;
-  for (const std::uint64_t extent : kernel.grid)
-    blocks = std::min<std::uint64_t>(blocks * std::min<std::uint64_t>(extent, 1U << 30), 1U << 30);
-  return blocks;
 }
 
 Launch launch_of(const Activity& kernel) {
@@ -166,7 +165,8 @@ void find_timeline(const std::vector<Interval>& times, const std::vector<Interva
 }
 
 // A gap is due to the launch when that began only after the previous kernel had ended.
-void find_gaps(const View& view, std::uint32_t device, DeviceMetrics& metrics) {
+void find_gaps(const View& view, const std::vector<Interval>& waits, std::uint32_t device,
+               DeviceMetrics& metrics) {
   std::uint64_t end = 0;
   std::vector<Interval> late, other;
   for (const Activity& kernel : view.session.activities) {
@@ -178,6 +178,8 @@ void find_gaps(const View& view, std::uint32_t device, DeviceMetrics& metrics) {
     }
     end = std::max(end, kernel.end_ns);
   }
+  // A launch that waited for data came late for that reason.
+  late = difference(late, waits);
   metrics.launch_gap_ns = total_ns(intersection(late, view.recorded.times()));
   metrics.other_gap_ns = total_ns(intersection(other, view.recorded.times()));
 }
@@ -186,7 +188,8 @@ double share(double part_ns, double of_ns) {
   return of_ns > 0 ? part_ns / of_ns : 0;
 }
 
-DeviceMetrics metrics_of(const View& view, const Device& device, const DeviceRules& rules) {
+DeviceMetrics metrics_of(const View& view, const std::vector<Interval>& waits, const Device& device,
+                         const DeviceRules& rules) {
   const Session& session = view.session;
   DeviceMetrics metrics{.device = device.id,
                         .name = session.name(device.name),
@@ -201,7 +204,7 @@ DeviceMetrics metrics_of(const View& view, const Device& device, const DeviceRul
   metrics.tensor_core_share = share(ran.tensor_ns, ran.weight_ns);
   metrics.copy_share = share(static_cast<double>(total_ns(ran.copies)), all);
   find_timeline(times, ran.kernels, metrics);
-  find_gaps(view, device.id, metrics);
+  find_gaps(view, waits, device.id, metrics);
   return metrics;
 }
 
@@ -235,8 +238,11 @@ DeviceMetrics metrics_of_host(const View& view, const DeviceRules& rules) {
 
 std::vector<DeviceMetrics> device_metrics(const View& view, const DeviceRules& rules) {
   if (view.session.computes_on_host()) return {metrics_of_host(view, rules)};
+  const std::vector<Interval> waits =
+      merged(by_category(view, {})[static_cast<std::size_t>(Category::data)]);
   std::vector<DeviceMetrics> all;
-  for (const Device& device : view.session.devices) all.push_back(metrics_of(view, device, rules));
+  for (const Device& device : view.session.devices)
+    all.push_back(metrics_of(view, waits, device, rules));
   return all;
 }
 

@@ -40,6 +40,9 @@ struct Occupancy {
 // 48 KB is right too.
 Occupancy occupancy(const Device& device, const Launch& launch);
 
+// Of a kernel's grid; at most 2^30, as more than a device holds is as good as all.
+std::uint64_t blocks_of(const Activity& kernel);
+
 // Whether a kernel runs on tensor cores, by the names that NVIDIA's libraries give.
 bool uses_tensor_cores(std::string_view kernel);
 
@@ -67,7 +70,8 @@ struct DeviceMetrics {  // over the recorded steps, without what lies between th
   std::vector<double> timeline;  // utilisation in at most 100 buckets
   std::uint64_t bucket_ns = 0;   // a power of 10 of us
   // Gaps between kernels inside steps.
-  std::uint64_t launch_gap_ns = 0;  // the next launch was made after the device had run dry
+  // The next launch was made after the device had run dry, and not because data came late.
+  std::uint64_t launch_gap_ns = 0;
   std::uint64_t other_gap_ns = 0;
   MeasuredShares measured;
 };

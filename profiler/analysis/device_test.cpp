@@ -64,6 +64,16 @@ TEST(DeviceMetrics, TellsLateLaunchesFromOtherGaps) {
   EXPECT_EQ(metrics.other_gap_ns, 10'000U);
 }
 
+TEST(DeviceMetrics, ALaunchThatWaitedForDataIsNotLate) {
+  SessionBuilder builder;
+  builder.gpu().step(1, 0, 100).window(1, 1, 0, 100, true);
+  builder.launch(0, 5, What::kernel, "a", 10, 20);
+  builder.launch(75, 80, What::kernel, "b", 80, 90);
+  EXPECT_EQ(device_metrics(builder.build())[0].launch_gap_ns, 60'000U);
+  builder.span(Kind::wait, "wait for data", 15, 70);
+  EXPECT_EQ(device_metrics(builder.build())[0].launch_gap_ns, 10'000U);
+}
+
 // A checkpoint of 9 ms between two steps that follow each other, with copies and a kernel.
 TEST(DeviceMetrics, LeavesOutTheTimeBetweenSteps) {
   SessionBuilder builder;

@@ -371,6 +371,67 @@ void find_small_kernels(const Facts& facts, std::vector<Finding>& findings) {
 
 namespace {
 
+constexpr double least_few_blocks = 0.10;  // of a step
+
+// "conv1/conv.wgrad 54.0 us on 31 blocks, ...", the longest three.
+std::string few_blocks_text(const Facts& facts) {
+  const std::vector<FewBlocks>& calls = facts.analysis.fill.calls;
+  const std::vector<ProgramCall>& program = facts.view.program;
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(calls.size(), 3); ++i) {
+    const auto call = static_cast<std::size_t>(calls[i].call);
+    const bool is_known = calls[i].call >= 0 && call < program.size();
+    text += fmt::format("{}{} {} on {:.0f}", i == 0 ? "" : ", ",
+                        is_known ? program[call].title : "no call of the step",
+                        quantity(calls[i].ns, Unit::ns), calls[i].blocks);
+  }
+  return text;
+}
+
+// Whether most of the time is of calls for which libraries have several algorithms.
+bool can_be_tuned(const Facts& facts) {
+  double tuned = 0, all = 0;
+  for (const FewBlocks& few : facts.analysis.fill.calls) {
+    const auto call = static_cast<std::size_t>(few.call);
+    all += few.ns;
+    if (few.call >= 0 && call < facts.view.program.size() &&
+        has_any(facts.view.program[call].op, {"conv", "linear", "matmul"}))
+      tuned += few.ns;
+  }
+  return tuned > 0.5 * all;
+}
+
+}  // namespace
+
+// Calls with small grids, when none runs beside them that fills the device.
+void find_few_blocks(const Facts& facts, std::vector<Finding>& findings) {
+  const DeviceFill& fill = facts.analysis.fill;
+  if (fill.few_ns < least_few_blocks * facts.step_ns) return;
+  double idle = 0;  // of the device: at most what more blocks gain
+  for (const FewBlocks& call : fill.calls)
+    idle += call.ns * (1 - call.blocks / std::max(1U, fill.multiprocessors));
+  Finding finding{.key = "few-blocks",
+                  .text = "Kernels use few of the device's multiprocessors.",
+                  .evidence = fmt::format("{} with thread blocks for fewer than half of {}: {}",
+                                          facts.of_step(fill.few_ns), fill.multiprocessors,
+                                          few_blocks_text(facts)),
+                  .gain_ns = facts.unless_waiting(idle / 2)};
+  finding.gain_most_ns = facts.unless_waiting(idle);
+  if (can_be_tuned(facts) && !fields::flag(facts.options, "autotune")) {
+    finding.flag = "--autotune";
+    finding.advice = fmt::format(
+        "use --autotune: it measures algorithms, also those that divide the work into more blocks; "
+        "after that {}: more samples are more blocks",
+        facts.larger_batch());
+  } else {
+    finding.flag = facts.larger_batch();
+    finding.advice = "use a larger batch: more samples are more blocks";
+  }
+  findings.push_back(finding);
+}
+
+namespace {
+
 constexpr std::uint64_t many_calls = 100;  // of one layer in a step
 constexpr double least_many = 0.05;        // of a step
 

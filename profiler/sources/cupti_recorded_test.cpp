@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/core/record.h"
+#include "profiler/analysis/device_fill.h"
 #include "profiler/analysis/intervals.h"
 #include "profiler/session/session.h"
 #include "profiler/sources/device_trace.h"
@@ -190,6 +191,32 @@ TEST_F(CuptiRecorded, WaitsHaveTheirThread) {
   EXPECT_THAT(by_name,
               UnorderedElementsAre(Pair("Event Synchronize", 17), Pair("Stream Synchronize", 54)));
   EXPECT_THAT(threads, UnorderedElementsAre(3213, 3299, 3300));  // trainer, both sets' copiers
+}
+
+// The last gradient of weights runs alone, on 31 thread blocks of 132 multiprocessors.
+TEST_F(CuptiRecorded, ShowsCallsWithFewBlocks) {
+  Session session;
+  session.names = record::names();
+  session.devices = {{.id = 0, .multiprocessors = 132}};
+  session.activities = traced_->activities;
+  session.graph_nodes = traced_->graph_nodes;
+  std::uint64_t number = 0;
+  for (const Activity& launch : graph_launches()) {
+    const std::vector<Activity> kernels = kernels_of(launch);
+    session.steps.push_back({.step = ++number,
+                             .begin_ns = kernels.front().start_ns,
+                             .end_ns = kernels.back().end_ns + 1});
+  }
+  session.windows = {{.first_step = 1,
+                      .last_step = number,
+                      .begin_ns = session.steps.front().begin_ns,
+                      .end_ns = session.steps.back().end_ns,
+                      .complete = 1}};
+  const DeviceFill fill = device_fill(session);
+  ASSERT_GE(fill.calls.size(), 2U);
+  EXPECT_EQ(fill.calls[0].call, 26);
+  EXPECT_NEAR(fill.calls[0].ns, 54e3, 2e3);
+  EXPECT_NEAR(fill.calls[0].blocks, 29, 1);  // and 2 of the sum of its parts
 }
 
 TEST_F(CuptiRecorded, NamesAndShapesAreThoseOfTheLibraries) {

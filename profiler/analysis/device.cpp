@@ -193,6 +193,7 @@ DeviceMetrics metrics_of(const View& view, const std::vector<Interval>& waits, c
   const Session& session = view.session;
   DeviceMetrics metrics{.device = device.id,
                         .name = session.name(device.name),
+                        .of_windows = rules.tb_compatible,
                         .measured = measured_shares(view, device.id)};
   const std::vector<Interval> times = counted_times(view, rules);
   if (times.empty()) return metrics;
@@ -218,7 +219,7 @@ std::string host_name(const Session& session) {
 }
 
 DeviceMetrics metrics_of_host(const View& view, const DeviceRules& rules) {
-  DeviceMetrics metrics{.name = host_name(view.session)};
+  DeviceMetrics metrics{.name = host_name(view.session), .of_windows = rules.tb_compatible};
   const std::vector<Interval> times = counted_times(view, rules);
   if (times.empty()) return metrics;
   const std::vector<Interval> calls = intersection(

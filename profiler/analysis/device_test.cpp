@@ -18,6 +18,7 @@ TEST(DeviceMetrics, AgreesWithTorchOnFourSteps) {
       device_metrics(testing::four_steps(), {.tb_compatible = true});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].name, "NVIDIA H200");
+  EXPECT_TRUE(all[0].of_windows);
   EXPECT_DOUBLE_EQ(all[0].utilization, 1200.0 / 3900);
   EXPECT_NEAR(all[0].sm_efficiency, 0.20513, 1e-5);
   EXPECT_NEAR(all[0].occupancy, 0.37333, 1e-5);

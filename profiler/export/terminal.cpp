@@ -266,10 +266,11 @@ std::string measured_text(const DeviceMetrics& device) {
 
 std::string kernels_text(const DeviceMetrics& device) {
   return wrapped(fmt::format(
-                     "{} {}: kernels run {} of the steps' time, on {} of the "
+                     "{} {}: kernels run {} of the {}' time, on {} of the "
                      "multiprocessors (estimated), {} of their time on tensor cores; occupancy {} "
                      "(estimated).",
                      device.name, device.device, quantity(device.utilization, Unit::share),
+                     device.of_windows ? "windows" : "steps",
                      quantity(device.sm_efficiency, Unit::share),
                      quantity(device.tensor_core_share, Unit::share),
                      quantity(device.occupancy, Unit::share)),

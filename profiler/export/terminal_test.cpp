@@ -120,6 +120,9 @@ TEST(TerminalReport, HasTheGpuAndStaysIn80Columns) {
   EXPECT_THAT(text,
               ::testing::HasSubstr("\nencoder/layer\u00e4\u00e4\u00e4/attent... weight_grad"));
   EXPECT_THAT(text, ::testing::HasSubstr("1 more in report.html."));
+  example.analysis.devices[0].of_windows = true;
+  EXPECT_THAT(terminal_report(example.session, example.analysis),
+              ::testing::HasSubstr("kernels run 65.2 % of the windows' time"));
   EXPECT_THAT(text, ::testing::HasSubstr("clocks agree\nwithin 1.20 us"));
   EXPECT_LE(widest(text), 80U);
 }

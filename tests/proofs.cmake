@@ -45,6 +45,7 @@ set(engine "${root}/engine")
 warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResultAlone*"
   SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/core/text_test.cpp
           ${engine}/core/pixels_test.cpp ${engine}/core/checksum_test.cpp ${engine}/core/wheels_test.cpp
+          ${engine}/core/scratch_test.cpp
           ${engine}/graph/graph_test.cpp ${engine}/graph/step_state_test.cpp
           ${engine}/passes/passes_test.cpp ${engine}/passes/reduce_test.cpp
           ${engine}/passes/fuse_test.cpp ${engine}/passes/fuse_norm_conv_test.cpp

@@ -1,5 +1,8 @@
 #include "tools/canvas.h"
 
+#include <dlfcn.h>
+
+#include <cstdlib>
 #include <numbers>
 
 #include "engine/core/error.h"
@@ -12,11 +15,42 @@ extern "C" const char* __lsan_default_suppressions() {
 #endif
 
 namespace warpstep {
+namespace {
+
+// On a machine without fontconfig's files (a container) the library, which cairo asks for fonts,
+// complains on the terminal and looks where fonts usually are. Here it is given those places first.
+// cairo brings the library along; its functions are looked up, as one without it draws, too.
+void configure_fonts() {
+  void* const library = ::dlopen("libfontconfig.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (!library) return;
+  const auto create = reinterpret_cast<void* (*)()>(::dlsym(library, "FcConfigCreate"));
+  const auto destroy = reinterpret_cast<void (*)(void*)>(::dlsym(library, "FcConfigDestroy"));
+  const auto filename = reinterpret_cast<unsigned char* (*)(void*, const unsigned char*)>(
+      ::dlsym(library, "FcConfigGetFilename"));
+  const auto load = reinterpret_cast<int (*)(void*, const unsigned char*, int)>(
+      ::dlsym(library, "FcConfigParseAndLoadFromMemory"));
+  const auto use = reinterpret_cast<int (*)(void*)>(::dlsym(library, "FcConfigSetCurrent"));
+  if (!create || !destroy || !filename || !load || !use) return;  // an older one
+  void* const fonts = create();
+  if (!fonts) return;
+  if (unsigned char* const found = filename(fonts, nullptr)) {  // the file that it would read
+    std::free(found);
+    return destroy(fonts);
+  }
+  constexpr const char* places =
+      "<?xml version=\"1.0\"?><!DOCTYPE fontconfig SYSTEM \"urn:fontconfig:fonts.dtd\"><fontconfig>"
+      "<dir>/usr/share/fonts</dir><dir>/usr/local/share/fonts</dir><dir prefix=\"xdg\">fonts</dir>"
+      "<cachedir prefix=\"xdg\">fontconfig</cachedir></fontconfig>";
+  if (load(fonts, reinterpret_cast<const unsigned char*>(places), 1)) use(fonts);
+}
+
+}  // namespace
 
 Canvas::Canvas(int width, int height, int pixels_per_unit)
     : surface_(cairo_image_surface_create(CAIRO_FORMAT_RGB24, width * pixels_per_unit,
                                           height * pixels_per_unit)),
       cairo_(cairo_create(surface_.get())) {
+  [[maybe_unused]] static const bool has_fonts = (configure_fonts(), true);  // once, before text
   cairo_scale(get(), pixels_per_unit, pixels_per_unit);
   cairo_set_source_rgb(get(), 1, 1, 1);
   cairo_paint(get());

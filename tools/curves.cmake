@@ -5,4 +5,4 @@ pkg_check_modules(CAIRO REQUIRED IMPORTED_TARGET GLOBAL cairo)
 
 add_library(warpstep_curves STATIC
   "${CMAKE_CURRENT_LIST_DIR}/canvas.cpp" "${CMAKE_CURRENT_LIST_DIR}/curves.cpp")
-target_link_libraries(warpstep_curves PUBLIC warpstep::engine PRIVATE PkgConfig::CAIRO warpstep_options)
+target_link_libraries(warpstep_curves PUBLIC warpstep::engine PRIVATE PkgConfig::CAIRO ${CMAKE_DL_LIBS} warpstep_options)

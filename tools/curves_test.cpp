@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -75,6 +76,19 @@ CurveData sample() {
     data.validation_accuracy.push_back({1.0 * epoch, 0.68 - 0.5 * decay});
   }
   return data;
+}
+
+// In another process: fontconfig reads its files once.
+TEST_F(CurvesTest, AreDrawnWithoutAWordWhereFontconfigHasNoFiles) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const fs::path png = directory_ / "curves.png";
+  EXPECT_EXIT(
+      {
+        ::setenv("FONTCONFIG_SYSROOT", "/nowhere", 1);
+        draw_curves(sample(), png);
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), testing::Eq(""));
 }
 
 TEST_F(CurvesTest, DrawsTrainingAndValidationOfBothPanels) {

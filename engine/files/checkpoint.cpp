@@ -69,10 +69,12 @@ const record::Name& gather_name() {
 }
 
 // The tensors of a file, which are read when they are written, so that only one of them is in
-// memory besides the store. The checksums at its beginning are zeros until then.
+// memory besides the store (two, while the order of its elements changes). The checksums at its
+// beginning are zeros until then.
 struct Kept {
   std::vector<TensorToStore> tensors;
   Metadata checksums;
+  std::shared_ptr<Scratch> scratch = std::make_shared<Scratch>();  // of all of them
 
   void add(const std::string& name, const Shape& shape,
            const std::function<void(std::span<float>)>& read) {
@@ -107,7 +109,9 @@ void add_batch_counts(std::span<const StateTensor> state, const std::int64_t& st
 void add_section(const Store& store, Optimizer::Kind optimizer, Section section, Kept& kept) {
   for (std::size_t p = 0; p < store.parameters().size(); ++p)
     kept.add(tensor_name(store.parameters()[p], optimizer, section), store.torch_shape(p),
-             [&store, p, section](auto values) { store.read(p, section, values); });
+             [&store, p, section, scratch = kept.scratch](auto values) {
+               store.read(p, section, values, *scratch);
+             });
 }
 
 // Loads the file's tensors for section `from` into section `to`.
@@ -207,8 +211,9 @@ Kept kept_of(const Store& store, Optimizer::Kind optimizer, const std::int64_t& 
   const std::vector<StateTensor> state = state_of(store);
   add_batch_counts(state, steps, kept);
   for (const StateTensor& tensor : state)
-    kept.add(tensor.name, tensor.shape,
-             [&store, tensor](auto values) { read(store, tensor, values); });
+    kept.add(tensor.name, tensor.shape, [&store, tensor, scratch = kept.scratch](auto values) {
+      read(store, tensor, values, *scratch);
+    });
   for (const Section section : kept_sections(store)) add_section(store, optimizer, section, kept);
   if (store.section_bytes(Section::average) > 0)
     add_section(store, optimizer, Section::average, kept);

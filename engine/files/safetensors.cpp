@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <iterator>
 #include <new>
@@ -13,10 +14,13 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/scratch.h"
+#include "engine/core/thread.h"
 
 namespace warpstep {
 namespace {
@@ -462,6 +466,37 @@ std::uint64_t bytes_of(const TensorToStore& tensor) {
                          std::multiplies<>());
 }
 
+constexpr std::uint64_t large_bytes = std::uint64_t{1} << 20;  // worth a thread's start
+
+// Work that a thread of its own does beside the caller's, or this one at once.
+class Beside {
+ public:
+  Beside(bool in_thread, const std::function<void()>& work) {
+    const auto guarded = [this, work] {
+      try {
+        work();
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    };
+    if (!in_thread || !try_start_thread(thread_, "checksum", guarded).empty()) guarded();
+  }
+  ~Beside() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+
+  void finish() {
+    if (thread_.joinable()) thread_.join();
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
 }  // namespace
 
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
@@ -477,16 +512,20 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
   for (const StoredTensor& tensor : stored) bytes += tensor.bytes;
   AtomicFile file(path, bytes);
   file.write(header);
-  std::vector<float> memory(largest / sizeof(float));
+  Scratch memory;
+  memory.floats(largest / sizeof(float));
   for (const TensorToStore& tensor : tensors) {
     if (!tensor.values) {
       file.write(tensor.bytes);
       continue;
     }
-    const std::span<float> values = std::span(memory).first(bytes_of(tensor) / sizeof(float));
+    const std::span<float> values = memory.floats(bytes_of(tensor) / sizeof(float));
     tensor.values(values);
-    if (seen) seen(tensor, values, metadata);
+    Beside looking(values.size_bytes() >= large_bytes && seen, [&] {
+      if (seen) seen(tensor, values, metadata);
+    });
     file.write(std::as_bytes(values));
+    looking.finish();
   }
   if (seen) {
     const std::string again = safetensors_beginning(path, stored, metadata);

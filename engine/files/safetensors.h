@@ -56,7 +56,8 @@ struct TensorToStore {
 // memory. Equal arguments give equal files. Throws UsageError for a name that is duplicate,
 // reserved or not UTF-8 and for bytes that do not fit the shape; DataError when writing fails.
 // `seen` is called with each tensor that has `values`, and with them, and may replace entries of
-// the metadata by others of the same length: the header is then written once more.
+// the metadata by others of the same length: the header is then written once more. With large ones
+// it is called in a thread of its own, while they are written.
 using SeeValues = std::function<void(const TensorToStore&, std::span<const float>, Metadata&)>;
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToStore> tensors,
                        Metadata metadata = {}, const SeeValues& seen = {});

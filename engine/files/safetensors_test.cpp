@@ -149,6 +149,29 @@ TEST_F(SafetensorsTest, MetadataMayTellOfTheValuesWritten) {
   EXPECT_EQ(read_file(path_), with_sum) << "a failure leaves the old file";
 }
 
+// Large values are looked at in another thread while they are written.
+TEST_F(SafetensorsTest, MetadataMayTellOfLargeValues) {
+  constexpr std::uint64_t count = 700'001;
+  std::vector<TensorToStore> tensors;
+  for (const char* name : {"a", "b"})
+    tensors.push_back({name, StoredType::f32, {count}, {}, [name](auto values) {
+                         std::ranges::fill(values, name[0] == 'a' ? 1.0F : 2.0F);
+                       }});
+  const auto first = [](const TensorToStore& tensor, std::span<const float> values, Metadata& m) {
+    EXPECT_TRUE(std::ranges::all_of(values, [&](float value) { return value == values[0]; }));
+    m[tensor.name + "0"] = values[0] == 1 ? "1" : "2";
+  };
+  write_safetensors(path_, tensors, {{"a0", "?"}, {"b0", "?"}}, first);
+  EXPECT_EQ(SafetensorsFile(path_).metadata().at("a0"), "1");
+  EXPECT_EQ(SafetensorsFile(path_).metadata().at("b0"), "2");
+  const auto fails = [](const TensorToStore&, std::span<const float>, Metadata&) {
+    throw DataError("not these");
+  };
+  EXPECT_THAT([&] { write_safetensors(path_, tensors, {}, fails); },
+              ThrowsMessage<DataError>(HasSubstr("not these")));
+  EXPECT_EQ(SafetensorsFile(path_).tensors().size(), 2U) << "a failure leaves the old file";
+}
+
 TEST_F(SafetensorsTest, ABeginningLeavesRoomForAShapeThatIsKnownLater) {
   const std::vector<StoredTensor> wide = {{"data", StoredType::u8, {1'000'000}, 0, 1'000'000}};
   const std::vector<StoredTensor> real = {{"data", StoredType::u8, {3}, 0, 3}};

@@ -308,11 +308,12 @@ std::vector<float> read(const Store& store, const StateTensor& tensor) {
   return tensor.buffer ? store.read_buffer(tensor.index) : store.read(tensor.index);
 }
 
-void read(const Store& store, const StateTensor& tensor, std::span<float> values) {
+void read(const Store& store, const StateTensor& tensor, std::span<float> values,
+          Scratch& scratch) {
   if (tensor.buffer)
     std::ranges::copy(store.read_buffer(tensor.index), values.begin());
   else
-    store.read(tensor.index, Store::Section::parameter, values);
+    store.read(tensor.index, Store::Section::parameter, values, scratch);
 }
 
 void write(Store& store, const StateTensor& tensor, std::span<const float> values) {

@@ -23,7 +23,8 @@ struct StateTensor {
 };
 std::vector<StateTensor> state_of(const Store& store);
 std::vector<float> read(const Store& store, const StateTensor& tensor);
-void read(const Store& store, const StateTensor& tensor, std::span<float> values);
+// With memory that many calls can share.
+void read(const Store& store, const StateTensor& tensor, std::span<float> values, Scratch& scratch);
 void write(Store& store, const StateTensor& tensor, std::span<const float> values);
 
 struct LoadOptions {

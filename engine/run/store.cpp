@@ -464,6 +464,12 @@ std::vector<float> Store::read(std::size_t parameter, Section section) const {
 }
 
 void Store::read(std::size_t parameter, Section section, std::span<float> values) const {
+  Scratch scratch;
+  read(parameter, section, values, scratch);
+}
+
+void Store::read(std::size_t parameter, Section section, std::span<float> values,
+                 Scratch& scratch) const {
   const std::byte* stored = section_address(parameter, section);
   const Value& value = part(section).values[parameter];
   if (values.size() != idx(value.type.shape.count()))
@@ -473,8 +479,8 @@ void Store::read(std::size_t parameter, Section section, std::span<float> values
     backend_->read(value, stored, std::as_writable_bytes(values));
     return;
   }
-  std::vector<float> plain(values.size());
-  backend_->read(value, stored, std::as_writable_bytes(std::span(plain)));
+  const std::span<float> plain = scratch.floats(values.size());
+  backend_->read(value, stored, std::as_writable_bytes(plain));
   for_each_element(parameters_[parameter],
                    [&](std::size_t e, std::size_t t) { values[t] = plain[e]; });
 }

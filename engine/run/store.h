@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/core/scratch.h"
 #include "engine/graph/step_state.h"
 #include "engine/run/backend.h"
 
@@ -97,6 +98,9 @@ class Store {
   // there.
   std::vector<float> read(std::size_t parameter, Section section = Section::parameter) const;
   void read(std::size_t parameter, Section section, std::span<float> values) const;
+  // The same for many parameters, with memory to put their elements into PyTorch's order.
+  void read(std::size_t parameter, Section section, std::span<float> values,
+            Scratch& scratch) const;
   void write(std::size_t parameter, std::span<const float> values,
              Section section = Section::parameter);
 

@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/ranges.h"
+#include "kernels/cuda/readback.h"
 
 namespace warpstep::cuda {
 namespace {
@@ -49,22 +50,6 @@ void convert(float number, DType dtype, std::byte* stored) {
   }
 }
 
-float convert_back(const std::byte* stored, DType dtype) {
-  float number = 0;
-  if (dtype == DType::f16) {
-    __half half;
-    std::memcpy(&half, stored, sizeof half);
-    number = __half2float(half);
-  } else if (dtype == DType::bf16) {
-    __nv_bfloat16 half;
-    std::memcpy(&half, stored, sizeof half);
-    number = __bfloat162float(half);
-  } else {
-    std::memcpy(&number, stored, sizeof number);
-  }
-  return number;
-}
-
 // Calls visit(plain element, stored element) for every element of the logical shape.
 template <class Visit>
 void for_each_element(const Shape& logical, const Shape& stored, Visit visit) {
@@ -91,20 +76,6 @@ std::vector<std::byte> packed(const Value& value, std::span<const std::byte> pla
     convert(number, dtype, &stored[s * bytes]);
   });
   return stored;
-}
-
-// The inverse of packed().
-void unpack(const Value& value, std::span<const std::byte> stored, std::span<std::byte> plain) {
-  const DType dtype = value.type.dtype;
-  const std::size_t bytes = size_bytes(dtype);
-  for_each_element(value.type.shape, stored_shape(value), [&](std::size_t p, std::size_t s) {
-    if (!is_float(dtype)) {
-      std::memcpy(&plain[p * bytes], &stored[s * bytes], bytes);
-      return;
-    }
-    const float number = convert_back(&stored[s * bytes], dtype);
-    std::memcpy(&plain[p * sizeof number], &number, sizeof number);
-  });
 }
 
 // The current device is per thread and starts as device 0: the feeder's thread, for one, allocates.
@@ -204,13 +175,8 @@ class Cuda final : public Backend {
   }
   void read(const Value& value, const void* stored, std::span<std::byte> plain) const override {
     if (!has_device()) fail<DeviceError>("cuda: nothing runs on an assumed device");
-    std::vector<std::byte> bytes(value.layout.bytes);
     use_device(context_.settings);
-    copy_now(bytes.data(), stored, bytes.size());
-    if (value.layout.native)
-      unpack(value, bytes, plain);
-    else
-      std::copy(bytes.begin(), bytes.end(), plain.begin());
+    readback_.read(value, stored, plain);
   }
 
  private:
@@ -222,6 +188,7 @@ class Cuda final : public Backend {
   }
 
   mutable Context context_;  // planning fills caches
+  mutable Readback readback_;
 };
 
 }  // namespace

@@ -161,10 +161,12 @@ Analysis analyse(const Session& session) {
   analysis.breakdown = break_down(view);
   analysis.contention = contention(view);
   analysis.devices = device_metrics(view);
+  analysis.fill = device_fill(view);
   analysis.work = find_work(view);
   analysis.memory = memory_timeline(session);
-  analysis.loader = loader_view(view);
+  analysis.loader = loader_view(view, &analysis.breakdown);
   analysis.stall = diagnose(analysis.loader, view);
+  analysis.feed = feed_waits(view);
   analysis.path = critical_path(view);
   analysis.run = whole_run(session);
   analysis.slow_steps = slow_steps(session);

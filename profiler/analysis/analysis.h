@@ -8,6 +8,8 @@
 #include "profiler/analysis/contention.h"
 #include "profiler/analysis/critical_path.h"
 #include "profiler/analysis/device.h"
+#include "profiler/analysis/device_fill.h"
+#include "profiler/analysis/feeding.h"
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/memory.h"
 #include "profiler/analysis/slow_steps.h"
@@ -50,10 +52,12 @@ struct Analysis {
   Breakdown breakdown;
   Contention contention;
   std::vector<DeviceMetrics> devices;
+  DeviceFill fill;
   Work work;
   MemoryTimeline memory;
   LoaderView loader;
   Stall stall;
+  FeedWaits feed;
   CriticalPath path;
   WholeRun run;
   std::vector<SlowStep> slow_steps;

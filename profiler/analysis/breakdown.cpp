@@ -1,6 +1,7 @@
 #include "profiler/analysis/breakdown.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "profiler/analysis/contention.h"
@@ -24,14 +25,37 @@ class Collector {
     auto& runtime = of_[static_cast<std::size_t>(Category::runtime)];
     // A function that waits for the device (cudaStreamSynchronize) is a wait before it is anything
     // else; torch_tb_profiler does not know waits.
-    if (!options_.tb_compatible)
-      runtime = difference(merged(runtime), merged(of_[static_cast<std::size_t>(Category::sync)]));
+    if (options_.tb_compatible) return std::move(of_);
+    runtime = difference(merged(runtime), merged(of_[static_cast<std::size_t>(Category::sync)]));
+    leave_out_graphs();
     return std::move(of_);
   }
 
  private:
   void add(Category category, std::uint64_t begin_ns, std::uint64_t end_ns) {
     if (begin_ns < end_ns) of_[static_cast<std::size_t>(category)].push_back({begin_ns, end_ns});
+  }
+
+  // Between the kernels of a graph the device needs no host: whatever that does or waits
+  // for meanwhile lengthens no step.
+  void leave_out_graphs() {
+    if (counts_graphs_ || session_.computes_on_host()) return;
+    std::unordered_map<std::uint32_t, Interval> by_launch;
+    for (const Activity& a : session_.activities) {
+      if (a.graph_node == 0 || !is_on_device(a)) continue;
+      Interval& whole =
+          by_launch.try_emplace(a.correlation, Interval{a.start_ns, a.end_ns}).first->second;
+      whole.begin_ns = std::min(whole.begin_ns, a.start_ns);
+      whole.end_ns = std::max(whole.end_ns, a.end_ns);
+    }
+    std::vector<Interval> graphs;
+    for (const auto& [launch, whole] : by_launch) graphs.push_back(whole);
+    graphs = merged(std::move(graphs));
+    for (const Category category :
+         {Category::runtime, Category::data, Category::sync, Category::cpu}) {
+      std::vector<Interval>& of = of_[static_cast<std::size_t>(category)];
+      of = difference(merged(std::move(of)), graphs);
+    }
   }
 
   void take(const Activity& a) {

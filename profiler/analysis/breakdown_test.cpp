@@ -242,6 +242,27 @@ TEST(Breakdown, TellsWaitsForTheDeviceFromTheDriversOwnTime) {
   expect_mean(break_down(builder.build(), as_tb), {.kernel = 10, .runtime = 60, .other = 30});
 }
 
+// Two kernels of a graph, with a gap between them in which the trainer waits for the next batch.
+TEST(Breakdown, AWaitBetweenKernelsOfAGraphIsNotOfTheStep) {
+  SessionBuilder builder;
+  builder.gpu().step(1, 0, 100, 0, 70).window(1, 1, 0, 100, true);
+  builder.span(Kind::wait, "wait for data", 0, 70);
+  const auto parts = [&] { return break_down(builder.build()).steps.at(0).parts; };
+  const auto of = [](const Parts& all, Category category) {
+    return all[static_cast<std::size_t>(category)];
+  };
+  for (const double begin : {10.0, 40.0}) {
+    builder.launch(1, 2, What::kernel, "k", begin, begin + 20);
+    builder.last_activity().correlation = 5;
+  }
+  EXPECT_EQ(of(parts(), Category::data), 29'000U);  // all but the launches
+  for (Activity& activity : builder.raw().activities)
+    if (activity.what == What::kernel) activity.graph_node = 7;
+  EXPECT_EQ(of(parts(), Category::kernel), 40'000U);
+  EXPECT_EQ(of(parts(), Category::data), 19'000U);
+  EXPECT_EQ(of(parts(), Category::other), 40'000U);
+}
+
 TEST(Breakdown, CountsCallsAsKernelsWhereTheHostComputes) {
   SessionBuilder builder;
   builder.thread(4301, "loader 0")

@@ -46,50 +46,52 @@ std::vector<Throttle> throttled(const Session& session) {
   return found;
 }
 
-namespace {
-
-// What ran on one device, clipped to the windows.
-struct Ran {
-  std::vector<Interval> kernels, copies;  // merged
-  double occupied_ns = 0, weight_ns = 0, tensor_ns = 0;
-  std::vector<std::pair<std::uint64_t, std::int64_t>> blocks;  // (ns, blocks that begin or end)
-};
-
-// First step's begin to last step's end of each run of recorded steps without a gap in numbers.
-std::vector<Interval> window_times(const Session& session, const StepIndex& steps) {
-  std::vector<Interval> spans;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const bool continues =
-        i > 0 && session.steps[steps.step(i)].step == session.steps[steps.step(i - 1)].step + 1;
-    if (continues)
-      spans.back().end_ns = steps.times()[i].end_ns;
-    else
-      spans.push_back(steps.times()[i]);
-  }
-  return merged(std::move(spans));
-}
-
 std::uint64_t blocks_of(const Activity& kernel) {
-  // More than a device holds is as good as all: min(1, blocks per multiprocessor).
   std::uint64_t blocks = 1;
   for (const std::uint64_t extent : kernel.grid)
     blocks = std::min<std::uint64_t>(blocks * std::min<std::uint64_t>(extent, 1U << 30), 1U << 30);
   return blocks;
 }
 
+namespace {
+
+// What ran on one device, clipped to the recorded steps.
+struct Ran {
+  std::vector<Interval> kernels, copies;  // merged
+  double occupied_ns = 0, weight_ns = 0, tensor_ns = 0;
+  std::vector<std::pair<std::uint64_t, std::int64_t>> blocks;  // (ns, blocks that begin or end)
+};
+
+// The recorded steps. What lies between those whose numbers follow each other is of evaluations and
+// checkpoints: only torch_tb_profiler counts it.
+std::vector<Interval> counted_times(const View& view, const DeviceRules& rules) {
+  const StepIndex& steps = view.recorded;
+  std::vector<Interval> times;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::vector<Step>& all = view.session.steps;
+    const bool continues =
+        rules.tb_compatible && i > 0 && all[steps.step(i)].step == all[steps.step(i - 1)].step + 1;
+    if (continues)
+      times.back().end_ns = steps.times()[i].end_ns;
+    else
+      times.push_back(steps.times()[i]);
+  }
+  return merged(std::move(times));
+}
+
 Launch launch_of(const Activity& kernel) {
   return {kernel.grid, kernel.block, kernel.registers, kernel.smem_static + kernel.smem_dynamic};
 }
 
-// The part of a kernel's time within the windows, usually one piece.
+// The part of a kernel's time within the steps, usually one piece.
 void add_kernel(const Device& device, const Activity& kernel, bool is_on_tensor_cores,
-                const std::vector<Interval>& windows, Ran& ran) {
+                const std::vector<Interval>& times, Ran& ran) {
   const Interval whole{kernel.start_ns, kernel.end_ns};
   const auto first =
-      std::upper_bound(windows.begin(), windows.end(), whole.begin_ns,
+      std::upper_bound(times.begin(), times.end(), whole.begin_ns,
                        [](std::uint64_t at, const Interval& w) { return at < w.end_ns; });
-  if (first == windows.end() || first->begin_ns >= whole.end_ns) return;
-  const std::span<const Interval> from(first, windows.end());
+  if (first == times.end() || first->begin_ns >= whole.end_ns) return;
+  const std::span<const Interval> from(first, times.end());
   const double occupied = occupancy(device, launch_of(kernel)).estimated;
   const auto blocks = static_cast<std::int64_t>(blocks_of(kernel));
   for (const Interval& piece : intersection(std::span(&whole, 1), from)) {
@@ -103,7 +105,7 @@ void add_kernel(const Device& device, const Activity& kernel, bool is_on_tensor_
   }
 }
 
-Ran find_ran(const Session& session, const Device& device, const std::vector<Interval>& windows) {
+Ran find_ran(const Session& session, const Device& device, const std::vector<Interval>& times) {
   Ran ran;
   std::vector<signed char> tensor(session.names.size(), -1);  // by name; -1: not asked yet
   for (const Activity& a : session.activities) {
@@ -111,10 +113,10 @@ Ran find_ran(const Session& session, const Device& device, const std::vector<Int
     if (a.what == What::copy) ran.copies.push_back({a.start_ns, a.end_ns});
     if (a.what != What::kernel) continue;
     if (tensor[a.name] < 0) tensor[a.name] = uses_tensor_cores(session.name(a.name)) ? 1 : 0;
-    add_kernel(device, a, tensor[a.name] == 1, windows, ran);
+    add_kernel(device, a, tensor[a.name] == 1, times, ran);
   }
   ran.kernels = merged(std::move(ran.kernels));
-  ran.copies = intersection(merged(std::move(ran.copies)), windows);
+  ran.copies = intersection(merged(std::move(ran.copies)), times);
   return ran;
 }
 
@@ -134,27 +136,27 @@ double busy_multiprocessors_ns(Ran& ran, const Device& device) {
   return sum;
 }
 
-// Utilisation of each bucket; what lies between windows is left out.
-void find_timeline(const std::vector<Interval>& windows, const std::vector<Interval>& kernels,
+// Utilisation of each bucket; what lies between steps is left out.
+void find_timeline(const std::vector<Interval>& times, const std::vector<Interval>& kernels,
                    DeviceMetrics& metrics) {
-  const std::uint64_t all = total_ns(windows);
+  const std::uint64_t all = total_ns(times);
   metrics.bucket_ns = 1000;
   while ((all + metrics.bucket_ns - 1) / metrics.bucket_ns > 100) metrics.bucket_ns *= 10;
   const std::uint64_t bucket = metrics.bucket_ns;
   std::vector<std::uint64_t> busy((all + bucket - 1) / bucket);
-  std::uint64_t passed = 0;  // in the windows before
+  std::uint64_t passed = 0;  // in those before
   std::size_t k = 0;
-  for (const Interval& window : windows) {
-    for (; k < kernels.size() && kernels[k].begin_ns < window.end_ns; ++k) {
-      std::uint64_t at = passed + (kernels[k].begin_ns - window.begin_ns);
-      const std::uint64_t end = passed + (kernels[k].end_ns - window.begin_ns);
+  for (const Interval& time : times) {
+    for (; k < kernels.size() && kernels[k].begin_ns < time.end_ns; ++k) {
+      std::uint64_t at = passed + (kernels[k].begin_ns - time.begin_ns);
+      const std::uint64_t end = passed + (kernels[k].end_ns - time.begin_ns);
       while (at < end) {
         const std::uint64_t next = std::min(end, (at / bucket + 1) * bucket);
         busy[at / bucket] += next - at;
         at = next;
       }
     }
-    passed += window.end_ns - window.begin_ns;
+    passed += time.end_ns - time.begin_ns;
   }
   for (std::size_t i = 0; i < busy.size(); ++i) {
     const std::uint64_t width = std::min(bucket, all - i * bucket);
@@ -163,7 +165,8 @@ void find_timeline(const std::vector<Interval>& windows, const std::vector<Inter
 }
 
 // A gap is due to the launch when that began only after the previous kernel had ended.
-void find_gaps(const View& view, std::uint32_t device, DeviceMetrics& metrics) {
+void find_gaps(const View& view, const std::vector<Interval>& waits, std::uint32_t device,
+               DeviceMetrics& metrics) {
   std::uint64_t end = 0;
   std::vector<Interval> late, other;
   for (const Activity& kernel : view.session.activities) {
@@ -175,6 +178,8 @@ void find_gaps(const View& view, std::uint32_t device, DeviceMetrics& metrics) {
     }
     end = std::max(end, kernel.end_ns);
   }
+  // A launch that waited for data came late for that reason.
+  late = difference(late, waits);
   metrics.launch_gap_ns = total_ns(intersection(late, view.recorded.times()));
   metrics.other_gap_ns = total_ns(intersection(other, view.recorded.times()));
 }
@@ -183,22 +188,24 @@ double share(double part_ns, double of_ns) {
   return of_ns > 0 ? part_ns / of_ns : 0;
 }
 
-DeviceMetrics metrics_of(const View& view, const Device& device) {
+DeviceMetrics metrics_of(const View& view, const std::vector<Interval>& waits, const Device& device,
+                         const DeviceRules& rules) {
   const Session& session = view.session;
   DeviceMetrics metrics{.device = device.id,
                         .name = session.name(device.name),
+                        .of_windows = rules.tb_compatible,
                         .measured = measured_shares(view, device.id)};
-  const std::vector<Interval> windows = window_times(session, view.recorded);
-  if (windows.empty()) return metrics;
-  Ran ran = find_ran(session, device, windows);
-  const double all = static_cast<double>(total_ns(windows));
+  const std::vector<Interval> times = counted_times(view, rules);
+  if (times.empty()) return metrics;
+  Ran ran = find_ran(session, device, times);
+  const double all = static_cast<double>(total_ns(times));
   metrics.utilization = share(static_cast<double>(total_ns(ran.kernels)), all);
   metrics.sm_efficiency = share(busy_multiprocessors_ns(ran, device), all);
   metrics.occupancy = share(ran.occupied_ns, ran.weight_ns);
   metrics.tensor_core_share = share(ran.tensor_ns, ran.weight_ns);
   metrics.copy_share = share(static_cast<double>(total_ns(ran.copies)), all);
-  find_timeline(windows, ran.kernels, metrics);
-  find_gaps(view, device.id, metrics);
+  find_timeline(times, ran.kernels, metrics);
+  find_gaps(view, waits, device.id, metrics);
   return metrics;
 }
 
@@ -211,16 +218,15 @@ std::string host_name(const Session& session) {
   return "host";
 }
 
-DeviceMetrics metrics_of_host(const View& view) {
-  const Session& session = view.session;
-  DeviceMetrics metrics{.name = host_name(session)};
-  const std::vector<Interval> windows = window_times(session, view.recorded);
-  if (windows.empty()) return metrics;
+DeviceMetrics metrics_of_host(const View& view, const DeviceRules& rules) {
+  DeviceMetrics metrics{.name = host_name(view.session), .of_windows = rules.tb_compatible};
+  const std::vector<Interval> times = counted_times(view, rules);
+  if (times.empty()) return metrics;
   const std::vector<Interval> calls = intersection(
-      merged(by_category(view, {})[static_cast<std::size_t>(Category::kernel)]), windows);
+      merged(by_category(view, {})[static_cast<std::size_t>(Category::kernel)]), times);
   metrics.utilization =
-      share(static_cast<double>(total_ns(calls)), static_cast<double>(total_ns(windows)));
-  find_timeline(windows, calls, metrics);
+      share(static_cast<double>(total_ns(calls)), static_cast<double>(total_ns(times)));
+  find_timeline(times, calls, metrics);
   std::vector<Interval> gaps;
   for (std::size_t i = 1; i < calls.size(); ++i)
     if (calls[i - 1].end_ns < calls[i].begin_ns)
@@ -231,10 +237,13 @@ DeviceMetrics metrics_of_host(const View& view) {
 
 }  // namespace
 
-std::vector<DeviceMetrics> device_metrics(const View& view) {
-  if (view.session.computes_on_host()) return {metrics_of_host(view)};
+std::vector<DeviceMetrics> device_metrics(const View& view, const DeviceRules& rules) {
+  if (view.session.computes_on_host()) return {metrics_of_host(view, rules)};
+  const std::vector<Interval> waits =
+      merged(by_category(view, {})[static_cast<std::size_t>(Category::data)]);
   std::vector<DeviceMetrics> all;
-  for (const Device& device : view.session.devices) all.push_back(metrics_of(view, device));
+  for (const Device& device : view.session.devices)
+    all.push_back(metrics_of(view, waits, device, rules));
   return all;
 }
 
@@ -381,11 +390,10 @@ bool uses_tensor_cores(std::string_view kernel) {
 
 namespace {
 
-// A sample is of the time before it: one at a window's end is of the window.
-bool is_of_a_window(const View& view, std::uint64_t at_ns) {
-  return std::ranges::any_of(view.windows, [&](const Window& window) {
-    return window.begin_ns < at_ns && at_ns <= window.end_ns;
-  });
+// A sample is of the time before it, and of a step if that begins in one.
+bool is_of_a_step(const View& view, std::uint64_t at_ns) {
+  constexpr std::uint64_t period_ns = 1'000'000;  // of PmSampling
+  return view.in_steps(at_ns - std::min(at_ns, period_ns / 2));
 }
 
 std::optional<double> mean_share(const View& view, const std::string& metric) {
@@ -396,7 +404,7 @@ std::optional<double> mean_share(const View& view, const std::string& metric) {
   for (const Sample& sample : session.samples) {
     signed char& found = is_it[sample.name];
     if (found < 0) found = session.name(sample.name) == metric ? 1 : 0;
-    if (found == 0 || !is_of_a_window(view, sample.at_ns)) continue;
+    if (found == 0 || !is_of_a_step(view, sample.at_ns)) continue;
     sum += sample.value;
     ++count;
   }

@@ -40,10 +40,13 @@ struct Occupancy {
 // 48 KB is right too.
 Occupancy occupancy(const Device& device, const Launch& launch);
 
+// Of a kernel's grid; at most 2^30, as more than a device holds is as good as all.
+std::uint64_t blocks_of(const Activity& kernel);
+
 // Whether a kernel runs on tensor cores, by the names that NVIDIA's libraries give.
 bool uses_tensor_cores(std::string_view kernel);
 
-// From a GPU's own counters (open_pm_sampling()): means over the counted windows, of 1. None: not
+// From a GPU's own counters (open_pm_sampling()): means over the recorded steps, of 1. None: not
 // sampled.
 struct MeasuredShares {
   std::optional<double> sm_active;    // multiprocessors that had a warp
@@ -56,9 +59,10 @@ MeasuredShares measured_shares(const View& view, std::uint32_t device);
 // Whether kernels were recorded: without them the figures computed from them are unknown.
 bool has_kernels(const Session& session);
 
-struct DeviceMetrics {  // over the complete windows: first step's begin to the last one's end
+struct DeviceMetrics {  // over the recorded steps, without what lies between them
   std::uint32_t device = 0;
   std::string name;
+  bool of_windows = false;       // by torch_tb_profiler's rules (DeviceRules)
   double utilization = 0;        // of 1: some kernel runs
   double sm_efficiency = 0;      // of 1: integral of min(1, blocks per multiprocessor)
   double occupancy = 0;          // of 1: estimated, weighted by time
@@ -67,12 +71,18 @@ struct DeviceMetrics {  // over the complete windows: first step's begin to the 
   std::vector<double> timeline;  // utilisation in at most 100 buckets
   std::uint64_t bucket_ns = 0;   // a power of 10 of us
   // Gaps between kernels inside steps.
-  std::uint64_t launch_gap_ns = 0;  // the next launch was made after the device had run dry
+  // The next launch was made after the device had run dry, and not because data came late.
+  std::uint64_t launch_gap_ns = 0;
   std::uint64_t other_gap_ns = 0;
   MeasuredShares measured;
 };
 // One per device; on a session that computes on the host one for the host, where "kernels" are
 // calls and the figures that only a GPU has are 0.
-std::vector<DeviceMetrics> device_metrics(const View& view);
+struct DeviceRules {
+  // torch_tb_profiler's: over each window from its first step's begin to its last one's end, with
+  // what lies between steps.
+  bool tb_compatible = false;
+};
+std::vector<DeviceMetrics> device_metrics(const View& view, const DeviceRules& rules = {});
 
 }  // namespace warpstep::profiler

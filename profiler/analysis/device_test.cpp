@@ -14,9 +14,11 @@ namespace {
 using testing::SessionBuilder;
 
 TEST(DeviceMetrics, AgreesWithTorchOnFourSteps) {
-  const std::vector<DeviceMetrics> all = device_metrics(testing::four_steps());
+  const std::vector<DeviceMetrics> all =
+      device_metrics(testing::four_steps(), {.tb_compatible = true});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].name, "NVIDIA H200");
+  EXPECT_TRUE(all[0].of_windows);
   EXPECT_DOUBLE_EQ(all[0].utilization, 1200.0 / 3900);
   EXPECT_NEAR(all[0].sm_efficiency, 0.20513, 1e-5);
   EXPECT_NEAR(all[0].occupancy, 0.37333, 1e-5);
@@ -61,6 +63,31 @@ TEST(DeviceMetrics, TellsLateLaunchesFromOtherGaps) {
   const DeviceMetrics metrics = device_metrics(builder.build())[0];
   EXPECT_EQ(metrics.launch_gap_ns, 70'000U);
   EXPECT_EQ(metrics.other_gap_ns, 10'000U);
+}
+
+TEST(DeviceMetrics, ALaunchThatWaitedForDataIsNotLate) {
+  SessionBuilder builder;
+  builder.gpu().step(1, 0, 100).window(1, 1, 0, 100, true);
+  builder.launch(0, 5, What::kernel, "a", 10, 20);
+  builder.launch(75, 80, What::kernel, "b", 80, 90);
+  EXPECT_EQ(device_metrics(builder.build())[0].launch_gap_ns, 60'000U);
+  builder.span(Kind::wait, "wait for data", 15, 70);
+  EXPECT_EQ(device_metrics(builder.build())[0].launch_gap_ns, 10'000U);
+}
+
+// A checkpoint of 9 ms between two steps that follow each other, with copies and a kernel.
+TEST(DeviceMetrics, LeavesOutTheTimeBetweenSteps) {
+  SessionBuilder builder;
+  builder.gpu()
+      .step(1, 0, 100)
+      .step(2, 9100, 9200)
+      .window(1, 2, 0, 9200, true)
+      .launch(0, 1, What::kernel, "k", 10, 100)
+      .launch(5000, 5001, What::kernel, "k", 5010, 5020)
+      .launch(9100, 9101, What::kernel, "k", 9120, 9200);
+  const DeviceMetrics metrics = device_metrics(builder.build()).at(0);
+  EXPECT_DOUBLE_EQ(metrics.utilization, 0.85);
+  EXPECT_EQ(metrics.launch_gap_ns + metrics.other_gap_ns, 20'000U);
 }
 
 TEST(DeviceMetrics, LeavesOutTheTimeBetweenWindows) {

@@ -67,10 +67,20 @@ constexpr std::array of_waits{"data-wait",    "slow-disk",   "low-bandwidth",
 // Steps of the run that have what was found in its windows: as many as would make its waiting, as
 // the first epoch may wait where later ones find the data in memory.
 double alike_steps(const Facts& facts, const Finding& finding) {
-  const double all = facts.run_steps(), wait = facts.analysis.stall.wait_ns;
-  if (wait <= 0 || std::ranges::find(of_waits, finding.key) == of_waits.end()) return all;
+  const double all = facts.run_steps();
+  if (std::ranges::find(of_waits, finding.key) == of_waits.end()) return all;
+  const std::vector<Step>& steps = facts.session.steps;
+  const std::vector<std::size_t>& counted = facts.view.counted;
+  double wait = facts.analysis.stall.wait_ns;  // of a counted step
+  // The breakdown's wait of a device is another than that of steps (loader_view()).
+  if (!facts.on_host && facts.analysis.breakdown.from_spans && !counted.empty()) {
+    wait = 0;
+    for (const std::size_t i : counted)
+      wait += static_cast<double>(steps[i].data_ns) / static_cast<double>(counted.size());
+  }
+  if (wait <= 0) return all;
   double waited = 0;
-  for (const Step& step : facts.session.steps) waited += static_cast<double>(step.data_ns);
+  for (const Step& step : steps) waited += static_cast<double>(step.data_ns);
   return waited > 0 ? std::min(all, waited / wait) : all;
 }
 
@@ -99,10 +109,10 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_small_kernels,   find_slow_observers,  find_slow_checkpoints,
                              find_long_evaluation, find_oversubscribed,  find_full_memory,
                              find_throttling,      find_low_utilization, find_slow_layer,
-                             find_many_calls,      find_other_programs,  find_cpu_quota,
-                             find_narrow_affinity, find_short_memory,    find_idle_cores,
-                             find_uneven_run,      find_pauses,          find_statistics,
-                             find_slow_options};
+                             find_many_calls,      find_few_blocks,      find_other_programs,
+                             find_cpu_quota,       find_narrow_affinity, find_short_memory,
+                             find_idle_cores,      find_uneven_run,      find_pauses,
+                             find_statistics,      find_slow_options};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;

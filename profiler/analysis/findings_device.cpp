@@ -65,11 +65,11 @@ std::pair<std::string, double> longest_sync(const View& view) {
     all += ns;
   };
   for (const Span& span : session.spans)
-    if (session.kind(span) == Kind::sync && view.in_windows(span.begin_ns))
+    if (session.kind(span) == Kind::sync && view.in_steps(span.begin_ns))
       add(span.thread, span.begin_ns, span.end_ns);
   if (by_range.empty())
     for (const Activity& activity : session.activities)
-      if (activity.what == What::sync && view.in_windows(activity.start_ns))
+      if (activity.what == What::sync && view.in_steps(activity.start_ns))
         add(thread_of(session, activity.stream), activity.start_ns, activity.end_ns);
   const auto longest =
       std::max_element(by_range.begin(), by_range.end(),
@@ -106,8 +106,9 @@ void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings) {
   constexpr std::uint8_t pageable = 1, to_device = 1, to_host = 2;
   double ns = 0;
   std::uint64_t count = 0;
+  // Those between steps are of evaluations and checkpoints, which no step waits for.
   for (const Activity& activity : facts.session.activities) {
-    if (activity.what != What::copy || !facts.view.in_windows(activity.start_ns)) continue;
+    if (activity.what != What::copy || !facts.view.in_steps(activity.start_ns)) continue;
     const bool is_pageable =
         (activity.copy_kind == to_device && activity.source_memory == pageable) ||
         (activity.copy_kind == to_host && activity.target_memory == pageable);
@@ -215,7 +216,7 @@ void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
     const bool is_data = *largest == Category::data;
     Finding finding{
         .key = "low-utilization",
-        .text = fmt::format("GPU {} is busy for {} of the time.", device.device,
+        .text = fmt::format("GPU {} is busy for {} of the steps' time.", device.device,
                             quantity(device.utilization, Unit::share)),
         .evidence = fmt::format("{} without a kernel",
                                 facts.of_step(facts.step_ns - facts.part(Category::kernel))),
@@ -364,6 +365,67 @@ void find_small_kernels(const Facts& facts, std::vector<Finding>& findings) {
   if (no_fuse.is_array() && !no_fuse.empty()) {
     finding.flag = "";  // nothing to add to the command
     finding.advice = "leave out --no-fuse: fused calls are fewer kernels";
+  }
+  findings.push_back(finding);
+}
+
+namespace {
+
+constexpr double least_few_blocks = 0.10;  // of a step
+
+// "conv1/conv.wgrad 54.0 us on 31 blocks, ...", the longest three.
+std::string few_blocks_text(const Facts& facts) {
+  const std::vector<FewBlocks>& calls = facts.analysis.fill.calls;
+  const std::vector<ProgramCall>& program = facts.view.program;
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(calls.size(), 3); ++i) {
+    const auto call = static_cast<std::size_t>(calls[i].call);
+    const bool is_known = calls[i].call >= 0 && call < program.size();
+    text += fmt::format("{}{} {} on {:.0f}", i == 0 ? "" : ", ",
+                        is_known ? program[call].title : "no call of the step",
+                        quantity(calls[i].ns, Unit::ns), calls[i].blocks);
+  }
+  return text;
+}
+
+// Whether most of the time is of calls for which libraries have several algorithms.
+bool can_be_tuned(const Facts& facts) {
+  double tuned = 0, all = 0;
+  for (const FewBlocks& few : facts.analysis.fill.calls) {
+    const auto call = static_cast<std::size_t>(few.call);
+    all += few.ns;
+    if (few.call >= 0 && call < facts.view.program.size() &&
+        has_any(facts.view.program[call].op, {"conv", "linear", "matmul"}))
+      tuned += few.ns;
+  }
+  return tuned > 0.5 * all;
+}
+
+}  // namespace
+
+// Calls with small grids, when none runs beside them that fills the device.
+void find_few_blocks(const Facts& facts, std::vector<Finding>& findings) {
+  const DeviceFill& fill = facts.analysis.fill;
+  if (fill.few_ns < least_few_blocks * facts.step_ns) return;
+  double idle = 0;  // of the device: at most what more blocks gain
+  for (const FewBlocks& call : fill.calls)
+    idle += call.ns * (1 - call.blocks / std::max(1U, fill.multiprocessors));
+  Finding finding{.key = "few-blocks",
+                  .text = "Kernels use few of the device's multiprocessors.",
+                  .evidence = fmt::format("{} with thread blocks for fewer than half of {}: {}",
+                                          facts.of_step(fill.few_ns), fill.multiprocessors,
+                                          few_blocks_text(facts)),
+                  .gain_ns = facts.unless_waiting(idle / 2)};
+  finding.gain_most_ns = facts.unless_waiting(idle);
+  if (can_be_tuned(facts) && !fields::flag(facts.options, "autotune")) {
+    finding.flag = "--autotune";
+    finding.advice = fmt::format(
+        "use --autotune: it measures algorithms, also those that divide the work into more blocks; "
+        "after that {}: more samples are more blocks",
+        facts.larger_batch());
+  } else {
+    finding.flag = facts.larger_batch();
+    finding.advice = "use a larger batch: more samples are more blocks";
   }
   findings.push_back(finding);
 }

@@ -56,6 +56,67 @@ TEST(DeviceFindings, PageableCopies) {
   EXPECT_FALSE(pinned.finding("pageable-copies"));
 }
 
+// Steps of 300 us: a kernel of so many blocks for 50 us, alone or beside another one.
+std::optional<Finding> found_with(std::uint32_t blocks, bool alone, const char* op = "conv.wgrad",
+                                  bool autotune = false) {
+  Case c;
+  SessionBuilder builder;
+  builder.gpu();  // 132 multiprocessors
+  builder.raw().program = {
+      {"calls",
+       {{{"title", "conv2"}, {"op", "conv"}}, {{"title", "conv1/conv.wgrad"}, {"op", op}}}}};
+  for (int i = 0; i < 10; ++i) {
+    const double at = 300.0 * i;
+    builder.step(static_cast<std::uint64_t>(i + 1), at, at + 300, 290);
+    builder.launch(at, at + 1, What::kernel, "large", at + 2, at + (alone ? 200 : 299));
+    builder.last_activity().grid = {200, 1, 1};
+    builder.last_activity().external = 1;
+    builder.launch(at, at + 1, What::kernel, "small", at + 210, at + 260);
+    builder.last_activity().grid = {1, 1, blocks};
+    builder.last_activity().external = 2;
+  }
+  builder.window(1, 10, 0, 3000, true);
+  c.builder = builder;
+  c.options() = {{"batch", 128}, {"precision", "bf16"}, {"autotune", autotune}};
+  c.analysis.breakdown.step_ns = 300e3;
+  c.analysis.fill = device_fill(c.builder.build());
+  return c.finding("few-blocks");
+}
+
+TEST(DeviceFindings, FewBlocks) {
+  EXPECT_FALSE(found_with(66, true)) << "half of the multiprocessors";
+  EXPECT_FALSE(found_with(31, false)) << "another kernel fills the device meanwhile";
+  const std::optional<Finding> found = found_with(31, true);
+  ASSERT_TRUE(found);
+  EXPECT_THAT(
+      found->evidence,
+      HasSubstr("50.0 us of 300 us per step (16.7 %) with thread blocks for fewer than half "
+                "of 132: conv1/conv.wgrad 50.0 us on 31"));
+  EXPECT_EQ(found->flag, "--autotune");
+  EXPECT_NEAR(found->gain_most_ns, 50e3 * (1 - 31.0 / 132), 1);
+  EXPECT_EQ(found->gain_least_ns, 0);
+  EXPECT_EQ(found_with(31, true, "conv.wgrad", true)->flag, "--batch 256");
+  EXPECT_EQ(found_with(31, true, "softmax_xent")->flag, "--batch 256");
+}
+
+TEST(DeviceFindings, CopiesBetweenStepsAreNotOfSteps) {
+  const auto found = [](double pause_us) {
+    SessionBuilder builder;
+    builder.gpu()
+        .step(1, 0, 1000)
+        .step(2, 1000 + pause_us, 2000 + pause_us)
+        .window(1, 2, 0, 2000 + pause_us, true);
+    add_copies(builder, 100, 2, 3, 1);  // in each ms
+    Case c;
+    c.builder = builder;
+    return c.finding("pageable-copies");
+  };
+  ASSERT_TRUE(found(0));
+  EXPECT_THAT(found(0)->evidence, HasSubstr("in 2 copies"));
+  ASSERT_TRUE(found(5000));  // a checkpoint is written meanwhile
+  EXPECT_THAT(found(5000)->evidence, HasSubstr("in 2 copies"));
+}
+
 TEST(DeviceFindings, LaunchBound) {
   Case c;
   c.analysis.devices[0].launch_gap_ns = 1'000'000;  // 10 steps: 100 us each

@@ -262,6 +262,69 @@ std::string recipe_without(const Facts& facts, std::string_view transform) {
 
 }  // namespace
 
+namespace {
+
+constexpr double short_step_ns = 2e6;  // a late thread is a large part of it
+constexpr int steps_per_launch = 8;
+
+// Where no setting of the loader helps: what the device waited for. "" where that is not known.
+std::string cause_text(const FeedWaits& feed) {
+  if (feed.all_ns() <= 0) return "";
+  const auto share = [&](double ns) { return quantity(ns / feed.all_ns(), Unit::share); };
+  return fmt::format(
+      "; of it {} the loader had no batch ready, {} no buffer of the device was "
+      "free, {} the batch was copied, {} it was on the device and the trainer's "
+      "thread had yet to wake up",
+      share(feed.batch_ns), share(feed.buffer_ns), share(feed.copy_ns), share(feed.late_ns));
+}
+
+// A thread that the device, or a copy, has to wake up before the next launch.
+void advise_on_late_threads(const Facts& facts, Finding& finding) {
+  finding.text = "The device waits until a thread of the host has woken up, not for data.";
+  if (facts.step_ns < short_step_ns && fields::whole(facts.options, "steps_per_launch", 1) == 1 &&
+      !fields::flag(facts.options, "no_graph")) {
+    finding.advice = fmt::format(
+        "steps are short: --steps-per-launch {} needs the host once in {} of them (with "
+        "--profile steps), and {} once for more samples",
+        steps_per_launch, steps_per_launch, facts.larger_batch());
+    return;
+  }
+  finding.advice =
+      "find what keeps the trainer's thread from a core: other programs, a quota, a virtual "
+      "machine whose processors sleep; --pin-cpus auto keeps the loader's threads off its core";
+}
+
+void advise_without_remedy(const Facts& facts, Finding& finding) {
+  const LoaderView& view = facts.analysis.loader;
+  const FeedWaits& feed = facts.analysis.feed;
+  finding.evidence += cause_text(feed);
+  if (feed.late_ns + feed.buffer_ns > 0.5 * feed.all_ns())
+    advise_on_late_threads(facts, finding);
+  else if (feed.copy_ns > 0.5 * feed.all_ns())
+    finding.advice =
+        "copies of batches take longer than the steps beside them: use smaller "
+        "inputs, or --tier resident if the data set fits into the device's memory";
+  else if (view.work_ns / std::max(1, view.workers) < least_busy * facts.step_ns)
+    finding.advice =
+        "the workers have time enough: find what keeps their threads from a core, or delays their "
+        "reads";
+  else
+    finding.advice = "use a machine with more cores, or less work per sample";
+}
+
+// A replay that takes longer than the run did has no pauses in which batches were made ahead.
+std::string misfit_text(const LoaderModel& model) {
+  const double off = model.unexplained_ns();
+  const std::string ns = quantity(std::abs(off), Unit::ns);
+  return off > 0 ? fmt::format("; {} of a step are not explained by the loader's work", ns)
+                 : fmt::format(
+                       "; by the loader's work alone a step would take {} longer: batches "
+                       "were made ahead of these steps",
+                       ns);
+}
+
+}  // namespace
+
 void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Stall& stall = facts.analysis.stall;
@@ -286,14 +349,12 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
   finding.evidence = fmt::format("{}; {} at {} worker time per batch{}{}", waited(facts),
                                  counted(view.workers, "worker"), quantity(view.work_ns, Unit::ns),
                                  stages.empty() ? "" : ": ", stages);
-  if (!model.fits())
-    finding.evidence += fmt::format("; {} of a step are not explained by the loader's work",
-                                    quantity(std::abs(model.unexplained_ns()), Unit::ns));
-  finding.advice = view.work_ns / std::max(1, view.workers) < least_busy * facts.step_ns
-                       ? "the workers have time enough: find what keeps their threads from a core, "
-                         "or delays their reads"
-                       : "use a machine with more cores, or less work per sample";
-  advise(choices, facts.step_ns, finding);
+  if (first_of(choices, facts.step_ns) == nullptr) {
+    advise_without_remedy(facts, finding);
+  } else {
+    if (!model.fits()) finding.evidence += misfit_text(model);
+    advise(choices, facts.step_ns, finding);
+  }
   findings.push_back(finding);
 }
 

@@ -50,25 +50,41 @@ void scale(std::vector<double>& values, double factor) {
 LoaderModel::LoaderModel(const LoaderView& view, const View& source)
     : view_(view),
       setting_{.workers = std::max(1, view.workers),
-               .prefetch = std::max(1, (view.prefetch > 0 ? view.prefetch : 3) - 1),
+               .prefetch = 0,
                .batch = std::max<std::int64_t>(1, view.batch),
                .cores = static_cast<double>(view.cores),
                .kernel_threads = kernel_threads(source, view.cores),
                .worker_weight = nice_weight,
                .ns_per_byte = view.source.ns_per_byte} {
+  has_copier_ = !source.session.computes_on_host() &&
+                std::ranges::any_of(source.session.spans, [&](const Span& span) {
+                  return source.session.kind(span) == Kind::copy;
+                });
+  setting_.prefetch = ahead(view.prefetch > 0 ? view.prefetch : 3);
   const Contention found = contention(source);
   if (found.quota_cores) setting_.cores = std::min(setting_.cores, *found.quota_cores);
   core_wait_ns_ = core_wait_ns(found, view.step_ns + view.wait_ns);
   if (found.others_share) setting_.others = std::clamp(*found.others_share, 0.0, 1.0) * view.cores;
-  for (const std::size_t i : source.counted) {
+  for (std::size_t n = 0; n < source.counted.size(); ++n) {
+    const std::size_t i = source.counted[n];
     const Step& step = source.session.steps[i];
-    const std::uint64_t all = step.end_ns - step.begin_ns;
-    steps_ns_.push_back(static_cast<double>(all - std::min(all, step.data_ns)));
+    const std::uint64_t all = step.end_ns - step.begin_ns,
+                        wait = n < view.waits_ns.size() ? view.waits_ns[n] : step.data_ns;
+    steps_ns_.push_back(static_cast<double>(all - std::min(all, wait)));
+    const bool follows = n > 0 && source.counted[n - 1] + 1 == i;
+    const std::uint64_t before = follows ? source.session.steps[i - 1].end_ns : step.begin_ns;
+    pauses_ns_.push_back(static_cast<double>(step.begin_ns - std::min(step.begin_ns, before)));
   }
   steps_ = std::clamp(most_samples / static_cast<std::size_t>(setting_.batch), least_replayed,
                       most_replayed);
   take_samples();
   calibrate();
+}
+
+// The batches beyond the one in use: on a host that one is one of the option's; a device has two
+// buffers of its own besides.
+int LoaderModel::ahead(int prefetch) const {
+  return std::max(1, has_copier_ ? prefetch + 1 : prefetch - 1);
 }
 
 void LoaderModel::take_samples() {
@@ -120,6 +136,10 @@ double LoaderModel::work_ns() const {
              : sum / static_cast<double>(cpu_ns_.size()) * static_cast<double>(setting_.batch);
 }
 
+bool LoaderModel::has_pauses() const {
+  return std::ranges::any_of(pauses_ns_, [](double ns) { return ns > 0; });
+}
+
 bool LoaderModel::fits() const {
   return std::abs(unexplained_ns()) <= misfit * measured_step_ns();
 }
@@ -136,7 +156,7 @@ int LoaderModel::most_workers() const {
 Predicted LoaderModel::replayed(const Remedy& remedy, double ns_per_byte, double* busy_ns) const {
   ReplaySetting setting = setting_;
   if (remedy.workers > 0) setting.workers = remedy.workers;
-  if (remedy.prefetch > 0) setting.prefetch = std::max(1, remedy.prefetch - 1);
+  if (remedy.prefetch > 0) setting.prefetch = ahead(remedy.prefetch);
   if (remedy.even_workers) setting.slowness.clear();
   setting.ns_per_byte = ns_per_byte;
   std::vector<SampleWork> samples(cpu_ns_.size());
@@ -148,7 +168,9 @@ Predicted LoaderModel::replayed(const Remedy& remedy, double ns_per_byte, double
                   .bytes = remedy.bytes * bytes_[i] * (shared > blocked ? blocked / shared : 1),
                   .cpu_ns = usual * remedy.cpu * cpu_ns_[i]};
   }
-  const ReplayResult result = replay(samples, steps_ns_, setting, steps_);
+  const std::span<const double> pauses =
+      remedy.steady ? std::span<const double>() : std::span<const double>(pauses_ns_);
+  const ReplayResult result = replay(samples, steps_ns_, setting, steps_, pauses);
   if (busy_ns != nullptr) *busy_ns = result.busy_ns;
   return {.step_ns = result.step_ns,
           .wait_ns = result.wait_ns,

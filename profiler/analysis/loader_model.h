@@ -21,6 +21,8 @@ struct Remedy {
   double bytes = 1;           // through the source
   bool even_workers = false;  // all as fast as the fastest
   bool even_samples = false;  // none takes longer than the usual one
+  // Steps without pauses between them, in which workers make batches ahead: as in long epochs.
+  bool steady = false;
 };
 
 // Per step. The range is what the recorded reads leave open: latency or bandwidth.
@@ -54,19 +56,23 @@ class LoaderModel {
   const Predicted& as_it_was() const { return as_it_was_; }
   double unexplained_ns() const { return measured_step_ns() - as_it_was_.step_ns; }  // of the step
   bool fits() const;         // to within 10 % of the step
+  bool has_pauses() const;   // between the counted steps
   int most_workers() const;  // more cannot help: one a core, without the one of who feeds a device
   bool computes_on_host() const { return setting_.kernel_threads > 0; }
 
  private:
+  int ahead(int prefetch) const;
   void take_samples();
   void calibrate();
   Predicted replayed(const Remedy& remedy, double ns_per_byte, double* busy_ns = nullptr) const;
 
   const LoaderView& view_;
-  std::vector<double> steps_ns_;                               // on free cores, without their waits
+  std::vector<double> steps_ns_;   // on free cores, without their waits
+  std::vector<double> pauses_ns_;  // before each: evaluations, checkpoints
   std::vector<double> cpu_ns_, blocked_ns_, bytes_, readers_;  // by sample
   ReplaySetting setting_;                                      // as it ran
   std::size_t steps_ = 0;                                      // to replay
+  bool has_copier_ = false;
   double free_step_ns_ = 0;
   double usual_ns_ = 0;      // of a sample: the median
   double core_wait_ns_ = 0;  // of the kernels' threads, in a step

@@ -21,9 +21,10 @@ struct Worker {
 class Simulation {
  public:
   Simulation(std::span<const SampleWork> samples, std::span<const double> steps_ns,
-             const ReplaySetting& setting, std::size_t steps)
+             std::span<const double> pauses_ns, const ReplaySetting& setting, std::size_t steps)
       : samples_(samples),
         steps_ns_(steps_ns),
+        pauses_ns_(pauses_ns),
         setting_(setting),
         steps_(steps),
         prefetch_(static_cast<std::size_t>(std::max(1, setting.prefetch))),
@@ -38,8 +39,8 @@ class Simulation {
 
   ReplayResult run() {
     while (taken_ < steps_ || computes_) {
-      if (!computes_ && unfinished_[taken_] == 0) take_batch();
-      bool working = computes_;
+      if (!computes_ && pause_ <= 0 && unfinished_[taken_] == 0) take_batch();
+      bool working = computes_ || pause_ > 0;
       for (Worker& worker : workers_) {
         while (worker.need == Need::none && claim(worker)) {
         }
@@ -48,7 +49,7 @@ class Simulation {
       if (working) advance();
     }
     const auto counted = static_cast<double>(steps_ - first_counted_);
-    result_.step_ns = (now_ - counted_from_) / counted;
+    result_.step_ns = (now_ - counted_from_ - paused_) / counted;
     result_.wait_ns = waited_ / counted;
     if (made_ > 0)
       result_.busy_ns = making_ns_ / static_cast<double>(made_) * static_cast<double>(batch_);
@@ -59,7 +60,7 @@ class Simulation {
   void take_batch() {
     if (taken_ == first_counted_) {
       counted_from_ = now_ - wait_;
-      waited_ = 0;
+      waited_ = paused_ = 0;
     }
     result_.waits_ns.push_back(static_cast<std::uint64_t>(wait_));
     waited_ += wait_;
@@ -124,13 +125,19 @@ class Simulation {
     const std::array<double, 3> of_need{1, rate.transfer, rate.cpu};
     double until = std::numeric_limits<double>::infinity();
     if (computes_) until = left_of_step_ / rate.kernels;
+    if (pause_ > 0) until = pause_;
     for (const Worker& worker : workers_) {
       if (worker.need == Need::none) continue;
       until = std::min(until, worker.left / of_need[static_cast<std::size_t>(worker.need)]);
     }
     now_ += until;
-    if (!computes_) wait_ += until;
     constexpr double rounding = 1e-6;  // ns, or bytes
+    if (pause_ > 0) {
+      paused_ += until;
+      pause_ = pause_ - until > rounding ? pause_ - until : 0;
+    } else if (!computes_) {
+      wait_ += until;
+    }
     for (Worker& worker : workers_) {
       if (worker.need == Need::none) continue;
       worker.left -= until * of_need[static_cast<std::size_t>(worker.need)];
@@ -140,10 +147,12 @@ class Simulation {
     if (!computes_) return;
     left_of_step_ -= until * rate.kernels;
     computes_ = left_of_step_ > rounding;
+    if (!computes_ && taken_ < steps_ && !pauses_ns_.empty())
+      pause_ = pauses_ns_[taken_ % pauses_ns_.size()];
   }
 
   std::span<const SampleWork> samples_;
-  std::span<const double> steps_ns_;
+  std::span<const double> steps_ns_, pauses_ns_;
   const ReplaySetting& setting_;
   std::size_t steps_, prefetch_;
   std::size_t first_counted_;  // the first batches are made while nothing is trained
@@ -154,7 +163,8 @@ class Simulation {
   std::size_t taken_ = 0;                // batches
   bool computes_ = false;
   double now_ = 0, left_of_step_ = 0, wait_ = 0;
-  double counted_from_ = 0, waited_ = 0;
+  double pause_ = 0;  // left of it
+  double counted_from_ = 0, waited_ = 0, paused_ = 0;
   double making_ns_ = 0;  // of all samples that were made
   std::size_t made_ = 0;
   ReplayResult result_;
@@ -163,9 +173,10 @@ class Simulation {
 }  // namespace
 
 ReplayResult replay(std::span<const SampleWork> samples, std::span<const double> steps_ns,
-                    const ReplaySetting& setting, std::size_t steps) {
+                    const ReplaySetting& setting, std::size_t steps,
+                    std::span<const double> pauses_ns) {
   if (samples.empty() || steps_ns.empty() || setting.batch < 1 || steps == 0) return {};
-  return Simulation(samples, steps_ns, setting, steps).run();
+  return Simulation(samples, steps_ns, pauses_ns, setting, steps).run();
 }
 
 }  // namespace warpstep::profiler

@@ -39,9 +39,11 @@ struct ReplayResult {
   std::vector<std::uint64_t> waits_ns;  // of each step
 };
 
-// `steps_ns`: each step on free cores, without its wait. Samples and steps are repeated as often as
-// needed. Nothing for nothing.
+// `steps_ns`: each step on free cores, without its wait. `pauses_ns`: before each step, as many or
+// none: the trainer does something else, and the workers go on. Samples and steps are repeated as
+// often as needed. Nothing for nothing.
 ReplayResult replay(std::span<const SampleWork> samples, std::span<const double> steps_ns,
-                    const ReplaySetting& setting, std::size_t steps);
+                    const ReplaySetting& setting, std::size_t steps,
+                    std::span<const double> pauses_ns = {});
 
 }  // namespace warpstep::profiler

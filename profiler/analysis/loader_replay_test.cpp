@@ -137,6 +137,18 @@ TEST(LoaderReplay, GivesASlowWorkerFewerSamples) {
   EXPECT_NEAR(result.busy_ns, 96 * ms, 2 * ms);
 }
 
+TEST(LoaderReplay, MakesBatchesAheadInPauses) {
+  // A batch takes 64 ms and a step 10: 54 ms of waiting. A pause of 128 ms before each fourth step
+  // has room for what is left of a batch, 54, and for another one; then the queue is full.
+  const std::vector<double> pauses{128 * ms, 0, 0, 0};
+  const ReplaySetting setting{.workers = 1, .prefetch = 2, .batch = 64};
+  const ReplayResult without = replay(make_1_ms, ten_ms, setting, 400),
+                     with = replay(make_1_ms, ten_ms, setting, 400, pauses);
+  EXPECT_NEAR(without.wait_ns, 54 * ms, 0.1 * ms);
+  EXPECT_NEAR(with.wait_ns, (4 * 64 - 4 * 10 - (54 + 64)) / 4.0 * ms, 0.5 * ms);
+  EXPECT_NEAR(with.step_ns, with.wait_ns + 10 * ms, 0.5 * ms);  // without the pauses
+}
+
 TEST(LoaderReplay, GivesNothingForNothing) {
   EXPECT_THAT(replay({}, ten_ms, {}, 10).waits_ns, IsEmpty());
   EXPECT_THAT(replay(read_1_ms, {}, {}, 10).waits_ns, IsEmpty());

@@ -407,12 +407,21 @@ void take_queue(const View& source, LoaderView& view) {
   view.queue_depth = sum / static_cast<double>(view.queue.size());
 }
 
-void take_steps(const View& source, LoaderView& view) {
+std::uint64_t wait_of(const View& source, const Breakdown* breakdown, std::size_t step) {
+  const Session& session = source.session;
+  const bool is_known = breakdown != nullptr && !breakdown->tb_compatible &&
+                        step < breakdown->steps.size() && breakdown->steps[step].from_spans;
+  if (session.computes_on_host() || !is_known) return session.steps[step].data_ns;
+  return breakdown->steps[step].parts[static_cast<std::size_t>(Category::data)];
+}
+
+void take_steps(const View& source, const Breakdown* breakdown, LoaderView& view) {
   const Session& session = source.session;
   const std::vector<std::size_t>& counted = source.counted;
   for (const std::size_t i : counted) {
     const Step& step = session.steps[i];
-    const std::uint64_t all = step.end_ns - step.begin_ns, wait = std::min(step.data_ns, all);
+    const std::uint64_t all = step.end_ns - step.begin_ns,
+                        wait = std::min(wait_of(source, breakdown, i), all);
     view.waits_ns.push_back(wait);
     view.wait_ns += static_cast<double>(wait) / static_cast<double>(counted.size());
     view.step_ns += static_cast<double>(all - wait) / static_cast<double>(counted.size());
@@ -423,7 +432,7 @@ void take_steps(const View& source, LoaderView& view) {
 
 }  // namespace
 
-LoaderView loader_view(const View& source) {
+LoaderView loader_view(const View& source, const Breakdown* breakdown) {
   const Session& session = source.session;
   LoaderView view;
   const Json& loader = session.loader;
@@ -444,7 +453,7 @@ LoaderView loader_view(const View& source) {
         loader, "active", fields::whole(loader, "workers", fields::whole(options, "workers"))));
   }
   take_queue(source, view);
-  take_steps(source, view);
+  take_steps(source, breakdown, view);
   take_cpu(source, view);
   return view;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/analysis/breakdown.h"
 #include "profiler/analysis/loader_source.h"
 #include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
@@ -66,7 +67,9 @@ struct LoaderView {
   Concentration service;  // in samples: what they take beyond their median, of all their time
   double cpu_share = 0;   // of 1: CPU time over wall time of the workers' work; 0: not known
 };
-LoaderView loader_view(const View& source);
+// Of recorded steps on a device a wait is what the breakdown has as such: that in which no kernel
+// runs. What a step itself records may be a wait that hides beside kernels of the step before.
+LoaderView loader_view(const View& source, const Breakdown* breakdown = nullptr);
 
 // Of the workers' CPU time, of 1: a stage's, without what its reads were blocked.
 double cpu_share_of(const LoaderView& view, const std::string& stage);

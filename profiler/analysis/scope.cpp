@@ -250,6 +250,10 @@ bool View::in_windows(std::uint64_t at_ns) const {
   });
 }
 
+bool View::in_steps(std::uint64_t at_ns) const {
+  return in_windows(at_ns) && std::ranges::binary_search(counted, step_at(session, at_ns));
+}
+
 std::uint64_t View::windows_ns() const {
   std::uint64_t sum = 0;
   for (const Window& window : windows) sum += window.end_ns - window.begin_ns;

@@ -124,6 +124,8 @@ struct View {
   // The precision that was requested: "fp32", "tf32", "bf16" or "fp16".
   std::string precision() const { return fields::text(options, "precision", "fp32"); }
   bool in_windows(std::uint64_t at_ns) const;  // of `windows`
+  // In a counted step of these: what lies between steps is of evaluations and checkpoints.
+  bool in_steps(std::uint64_t at_ns) const;
   std::uint64_t windows_ns() const;
 };
 

@@ -127,7 +127,10 @@ void try_workers(const LoaderModel& model, Stall& stall) {
     const Predicted predicted = model.predict({.workers = k});
     stall.wait_by_workers_ns.push_back(predicted.wait_ns);
     steps.push_back(predicted.step_ns);
-    if (stall.workers_needed == 0 && hides(model, predicted)) stall.workers_needed = k;
+    if (stall.workers_needed > 0 || !hides(model, predicted)) continue;
+    // However long the epochs are.
+    if (!model.has_pauses() || hides(model, model.predict({.workers = k, .steady = true})))
+      stall.workers_needed = k;
   }
   const double shortest = *std::min_element(steps.begin(), steps.end());
   const auto best = std::find_if(steps.begin(), steps.end(),
@@ -149,7 +152,12 @@ void try_prefetch(const LoaderModel& model, const LoaderView& view, Stall& stall
     const Predicted predicted = model.predict({.prefetch = prefetch});
     stall.wait_by_prefetch_ns.emplace_back(prefetch, predicted.wait_ns);
     if (stall.prefetch_needed > 0 || prefetch <= view.prefetch) continue;
-    if (predicted.wait_ns >= least_share * model.free_step_ns()) continue;
+    const auto waits = [&](const Predicted& with) {
+      return with.wait_ns >= least_share * model.free_step_ns();
+    };
+    if (waits(predicted)) continue;
+    if (model.has_pauses() && waits(model.predict({.prefetch = prefetch, .steady = true})))
+      continue;
     stall.prefetch_needed = prefetch;
     stall.step_with_prefetch_ns = predicted.step_ns + model.unexplained_ns();
   }

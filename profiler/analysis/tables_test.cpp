@@ -99,7 +99,7 @@ TEST(Tables, ShowWorkAndDevices) {
   EXPECT_EQ(shown_cell(calls, 1, "ns"), "200 us");
   EXPECT_EQ(shown_cell(calls, 1, "of_peak"), "-");
   EXPECT_EQ(shown_cell(table(all, "kernels"), 0, "tensor_cores"), "yes");
-  EXPECT_EQ(shown_cell(table(all, "devices"), 0, "utilization"), "30.8 %");
+  EXPECT_EQ(shown_cell(table(all, "devices"), 0, "utilization"), "33.3 %");  // of the steps
   EXPECT_EQ(shown_cell(table(all, "devices"), 0, "occupancy"), "37.3 %");
   EXPECT_EQ(shown_cell(table(all, "host"), 0, "function"), "data");
   EXPECT_FALSE(table(all, "critical_path").rows.empty());

@@ -113,6 +113,18 @@ TEST(WholeRun, CheckpointsOfEpochsGainByAFasterDisk) {
   EXPECT_THAT(c.finding("slow-checkpoints")->advice, HasSubstr("write checkpoints to"));
 }
 
+TEST(WholeRun, NoDiskShortensReadingTheWeights) {
+  Case c = checkpointed();
+  c.options()["checkpoint_every"] = 0;
+  std::vector<RunPart>& parts = c.analysis.run.parts[1].parts;
+  parts = {{"gather", 10e6, 5, {}}, {"write", 6e6, 5, {}}, {"fsync", 5e6, 5, {}}};
+  EXPECT_THAT(c.finding("slow-checkpoints")->advice, HasSubstr("write checkpoints to"));
+  parts[0].ns = 12e6;
+  EXPECT_THAT(c.finding("slow-checkpoints")->advice,
+              HasSubstr("most of it reads the weights and moments and computes"));
+  EXPECT_EQ(c.finding("slow-checkpoints")->run_gain_ns, 0);
+}
+
 TEST(WholeRun, OneCheckpointOfAShortRunIsNoAdvice) {
   Case c = checkpointed();
   const std::vector<std::pair<const char*, const char*>> keys{{"checkpoint", "slow-checkpoints"},

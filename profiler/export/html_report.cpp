@@ -147,7 +147,9 @@ std::string device_cards(const Analysis& analysis, const DeviceMetrics& device) 
   const auto share = [&](std::string_view title, double value, std::string_view note) {
     return card(quantity(value, Unit::share), title, of + std::string(note), value);
   };
-  return share("GPU utilisation", device.utilization, "of the time, at least one kernel runs") +
+  return share("GPU utilisation", device.utilization,
+               device.of_windows ? "of the windows' time, at least one kernel runs"
+                                 : "of the steps' time, at least one kernel runs") +
          share("SM efficiency", device.sm_efficiency,
                "estimated: of the multiprocessors have a block") +
          share("Occupancy", device.occupancy, "estimated: of the threads that would fit") +

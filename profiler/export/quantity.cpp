@@ -103,6 +103,8 @@ std::string nothing_found(const Session& session, const Analysis& analysis) {
 
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
   if (finding.gain_ns <= 0) return "";
+  if (finding.gain_most_ns > 0 && finding.gain_least_ns <= 0)
+    return fmt::format("at most {} per step", quantity(finding.gain_most_ns, Unit::ns));
   if (finding.gain_most_ns > 0)  // a range
     return fmt::format("{} to {} per step", quantity(finding.gain_least_ns, Unit::ns),
                        quantity(finding.gain_most_ns, Unit::ns));

@@ -265,13 +265,15 @@ std::string measured_text(const DeviceMetrics& device) {
 }
 
 std::string kernels_text(const DeviceMetrics& device) {
-  return wrapped(fmt::format("{} {}: kernels run {} of the time, on {} of the multiprocessors "
-                             "(estimated), {} of their time on tensor cores; occupancy {} "
-                             "(estimated).",
-                             device.name, device.device, quantity(device.utilization, Unit::share),
-                             quantity(device.sm_efficiency, Unit::share),
-                             quantity(device.tensor_core_share, Unit::share),
-                             quantity(device.occupancy, Unit::share)),
+  return wrapped(fmt::format(
+                     "{} {}: kernels run {} of the {}' time, on {} of the "
+                     "multiprocessors (estimated), {} of their time on tensor cores; occupancy {} "
+                     "(estimated).",
+                     device.name, device.device, quantity(device.utilization, Unit::share),
+                     device.of_windows ? "windows" : "steps",
+                     quantity(device.sm_efficiency, Unit::share),
+                     quantity(device.tensor_core_share, Unit::share),
+                     quantity(device.occupancy, Unit::share)),
                  0) +
          "\n";
 }

@@ -116,10 +116,13 @@ TEST(TerminalReport, HasTheGpuAndStaysIn80Columns) {
   for (CallRow& call : example.analysis.work.calls)
     call.title = "encoder/layer\u00e4\u00e4\u00e4/attention/output/dense+bias+gelu";
   const std::string text = terminal_report(example.session, example.analysis);
-  EXPECT_THAT(text, ::testing::HasSubstr("NVIDIA H200 0: kernels run 65.2 % of the time"));
+  EXPECT_THAT(text, ::testing::HasSubstr("NVIDIA H200 0: kernels run 65.2 % of the steps' time"));
   EXPECT_THAT(text,
               ::testing::HasSubstr("\nencoder/layer\u00e4\u00e4\u00e4/attent... weight_grad"));
   EXPECT_THAT(text, ::testing::HasSubstr("1 more in report.html."));
+  example.analysis.devices[0].of_windows = true;
+  EXPECT_THAT(terminal_report(example.session, example.analysis),
+              ::testing::HasSubstr("kernels run 65.2 % of the windows' time"));
   EXPECT_THAT(text, ::testing::HasSubstr("clocks agree\nwithin 1.20 us"));
   EXPECT_LE(widest(text), 80U);
 }
@@ -128,7 +131,7 @@ TEST(TerminalReport, TellsWhatTheGpusCountersSaid) {
   Example example = gpu_example();
   example.analysis.devices[0].measured = {.sm_active = 0.81, .tensor_pipe = 0.3, .dram = 0.375};
   std::string text = terminal_report(example.session, example.analysis);
-  EXPECT_THAT(text, ::testing::HasSubstr("occupancy 37.4 % (estimated).\nNVIDIA H200 0, measured: "
+  EXPECT_THAT(text, ::testing::HasSubstr("occupancy\n37.4 % (estimated).\nNVIDIA H200 0, measured: "
                                          "multiprocessors active 81.0 %, tensor pipe 30.0 %, DRAM\n"
                                          "throughput 37.5 %.\n"));
   example.session.activities.clear();

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <map>
 #include <set>
 #include <thread>
@@ -253,6 +255,81 @@ TEST(CudaStep, ReadsWhatIsResidentInPlace) {
     }
   EXPECT_NEAR(losses[1], losses[0], 1e-4 * losses[0]);
   EXPECT_NEAR(losses[2], losses[0], 1e-2 * losses[0]);
+}
+
+// The weights and biases of two layers, in f32 and as copies of 16 bits.
+std::vector<std::vector<float>> weights_of(const std::shared_ptr<Backend>& backend,
+                                           std::int64_t features, std::int64_t hidden) {
+  Graph g;
+  const Tensor images = g.input("images", {DType::u8, {2, 1, features, 1}});
+  const Tensor labels = g.input("labels", {DType::i32, {2}});
+  const std::vector<float> half{0.5F};
+  const Tensor h = linear("fc1", flatten(normalize(images, half, half)), {.out = hidden});
+  cross_entropy(linear("fc2", relu(h), {.out = 3}), labels);
+  const bool is_ref = backend->name() == "ref";
+  const StepOptions options{.training = false,
+                            .precision = is_ref ? Precision::fp32 : Precision::fp16};
+  Program program(compile_step(g, options_for(*backend, options)), backend);
+  Store& store = program.store();
+  store.initialize(3);
+  std::vector<std::vector<float>> all;
+  for (std::size_t p = 0; p < store.parameters().size(); ++p)
+    for (const auto section : {Store::Section::parameter, Store::Section::copy})
+      all.push_back(store.read(p, is_ref ? Store::Section::parameter : section));
+  return all;
+}
+
+// Pieces that end within the rows of padding, between rows of which each is shorter than its
+// padding, and rows that are longer than a piece.
+TEST(CudaReadback, GivesWhatWasWrittenWhereverPiecesEnd) {
+  constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> sizes{
+      {{16, 130'001}, {1, 1'100'001}, {3, 40'000}}};
+  const auto backend = open_tested_backend(backend_name);
+  for (const auto& [features, hidden] : sizes) {
+    const auto expected = weights_of(open_backend("ref"), features, hidden),
+               found = weights_of(backend, features, hidden);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(found[i].size(), expected[i].size());
+      const bool is_copy = i % 2 == 1;
+      float most = 0, off = 0;
+      for (std::size_t e = 0; e < found[i].size(); ++e) {
+        most = std::max(most, std::abs(expected[i][e]));
+        off = std::max(off, std::abs(found[i][e] - expected[i][e]));
+      }
+      // Half of the last of a half's 11 digits.
+      EXPECT_LE(off, is_copy ? std::ldexp(most, -11) : 0) << hidden << ", " << i;
+      EXPECT_GT(most, 0) << hidden << ", " << i;
+    }
+  }
+}
+
+TEST(CudaReadback, CopiesLargeValuesToPinnedMemoryThatIsAllocatedOnce) {
+  Stepping step(model_step("cifar10cnn", 2), open_tested_backend(backend_name));
+  const Store& store = step.program.store();
+  const auto read_all = [&] {
+    for (std::size_t p = 0; p < store.parameters().size(); ++p) (void)store.read(p);
+  };
+  read_all();
+  fake_cuda::reset_counts();
+  const fake_cuda::Live before = fake_cuda::live();
+  read_all();
+  EXPECT_TRUE(fake_cuda::live() == before);
+  EXPECT_EQ(fake_cuda::calls("cudaHostAlloc"), 0U);
+  EXPECT_EQ(fake_cuda::calls("cudaMemcpy"), 8U);  // six biases, conv1 and conv2
+  // 16 MiB of fc1 in pieces of 4; conv3, conv4 and fc2.
+  EXPECT_EQ(fake_cuda::calls("cudaMemcpyAsync"), 4U + 3U);
+}
+
+TEST(CudaReadback, ThatFailsSaysWhy) {
+  Stepping step(model_step("cifar10cnn", 2), open_tested_backend(backend_name));
+  const Store& store = step.program.store();
+  fake_cuda::fail_next("cudaMemcpyAsync", cudaErrorECCUncorrectable, 1);
+  EXPECT_THAT(
+      [&] {
+        for (std::size_t p = 0; p < store.parameters().size(); ++p) (void)store.read(p);
+      },
+      ThrowsMessage<DeviceError>(HasSubstr("cudaMemcpyAsync failed")));
 }
 
 TEST(CudaProgram, FreesEverything) {

@@ -42,8 +42,10 @@ std::filesystem::path page_path(const ReportOptions& options, const ProfiledRun&
 int report(const ReportOptions& options) {
   const ProfiledRun run = open_profiled_run(options.run);
   profiler::Analysis analysis = profiler::analyse(run.session);
-  if (options.tb_compatible)
+  if (options.tb_compatible) {
     analysis.breakdown = profiler::break_down(run.session, {.tb_compatible = true});
+    analysis.devices = profiler::device_metrics(run.session, {.tb_compatible = true});
+  }
   const std::filesystem::path page = page_path(options, run);
   write_atomically(page, profiler::html_report(run.session, analysis));
   if (options.json)

@@ -88,6 +88,7 @@ void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings);
 void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);
 void find_uneven_run(const Facts& facts, std::vector<Finding>& findings);
 void find_pauses(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_opening(const Facts& facts, std::vector<Finding>& findings);
 // findings_contention.cpp: the cores and the memory that the process was not given.
 void find_other_programs(const Facts& facts, std::vector<Finding>& findings);
 void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings);

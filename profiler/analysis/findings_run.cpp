@@ -299,7 +299,9 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
     finding.advice =
         waits ? "the first epoch reads and decodes what memory holds later: pack the set, or copy "
                 "it to a faster disk; a longer run pays this once"
-              : "a longer run pays this once; compare runs by their later steps";
+        : others >= 0.1 ? "other programs took the cores until then: start runs when they are done"
+                        : "a longer run pays this once; compare runs by their later steps";
+    if (!waits && others < 0.1) finding.run_gain_ns = 0;  // nothing saves it
   } else {
     finding.text = "Steps became slower during the run.";
     finding.advice =
@@ -312,8 +314,21 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+namespace {
+
+// The steps of which each comes as many after the one before: how many; 0 if they are irregular.
+std::uint64_t period_of(std::span<const std::uint64_t> steps) {
+  if (steps.size() < 3) return 0;
+  const std::uint64_t period = steps[1] - steps[0];
+  for (std::size_t i = 2; i < steps.size(); ++i)
+    if (steps[i] - steps[i - 1] != period) return 0;
+  return period;
+}
+
+}  // namespace
+
 // Steps that take several times the median, though the program neither waited for data nor for a
-// core: all of it stood still.
+// core: all of it stood still, unless they come at regular intervals.
 void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
   const std::vector<Step>& all = facts.session.steps;
   if (all.size() < least_uneven + warm_up) return;
@@ -325,28 +340,70 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
   }
   const double usual = median(lengths), usual_wait = median(waits);
   double lost = 0, longest = 0;
-  std::size_t count = 0;
+  std::vector<std::uint64_t> slow;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const double more = lengths[i] - usual;
     if (lengths[i] < long_step * usual || waits[i] - usual_wait > more / 2) continue;
     lost += more;
     longest = std::max(longest, lengths[i]);
-    ++count;
+    slow.push_back(steps[i].step);
   }
   const double waited_for_core =
       facts.share(Category::core_wait) * usual * static_cast<double>(steps.size());
-  if (count < 3 || static_cast<double>(count) > seldom * static_cast<double>(steps.size())) return;
+  if (slow.size() < 3 ||
+      static_cast<double>(slow.size()) > seldom * static_cast<double>(steps.size()))
+    return;
   if (lost < least_of_run * facts.run_ns() || waited_for_core > lost / 2) return;
-  findings.push_back(
-      {.key = "pauses",
-       .text = "The whole program stood still now and then.",
-       .evidence = fmt::format("{} of {} steps took {:.0f} times the median or longer, at most {}; "
-                               "they had neither to wait for data nor for a core",
-                               count, steps.size(), long_step, quantity(longest, Unit::ns)),
-       .advice = "look for what stops it: a debugger or job manager (SIGSTOP), a snapshot or "
-                 "migration of the virtual machine, a frozen control group",
-       .run_gain_ns = lost,
-       .outside_steps = true});
+  Finding finding{
+      .key = "pauses",
+      .text = "The whole program stood still now and then.",
+      .evidence = fmt::format("{} of {} steps took {:.0f} times the median or longer, at most {}; "
+                              "they had neither to wait for data nor for a core",
+                              slow.size(), steps.size(), long_step, quantity(longest, Unit::ns)),
+      .advice =
+          "look for what stops it: a debugger or job manager (SIGSTOP), a snapshot or "
+          "migration of the virtual machine, a frozen control group",
+      .run_gain_ns = lost,
+      .outside_steps = true};
+  if (const std::uint64_t period = period_of(slow); period > 0) {
+    finding.key = "regular-slow-steps";
+    finding.text = fmt::format("One step in {} takes several times as long as the others.", period);
+    finding.evidence +=
+        fmt::format("; they are steps {}, {}, {} and so on", slow[0], slow[1], slow[2]);
+    finding.advice = fmt::format(
+        "look for what the program does every {} steps: an option that counts steps "
+        "(--stats-every, "
+        "--log-every), an op of your own; --profile spans over step {} names the call",
+        period, slow[0]);
+  }
+  findings.push_back(finding);
+}
+
+// What comes once, before the first step, where it is much of the run.
+void find_slow_opening(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least_opening = 0.25;    // of the run
+  constexpr double least_opening_ns = 1e9;  // less is not worth a remedy
+  struct Opening {
+    const char *phase, *key, *text, *advice;
+  };
+  constexpr std::array openings{
+      Opening{"data indexing", "slow-indexing", "Listing the data takes much of the run.",
+              "pack the set once (warpstep data pack): a packed set is opened without reading its "
+              "folders and headers"},
+      Opening{"statistics", "slow-measuring", "Measuring mean and deviation takes much of the run.",
+              "give --mean and --std, as the run's config.json has them"},
+  };
+  for (const Opening& opening : openings) {
+    const RunPart* const part = facts.analysis.run.part(opening.phase);
+    if (part == nullptr || part->ns < least_opening * facts.run_ns() || part->ns < least_opening_ns)
+      continue;
+    findings.push_back({.key = opening.key,
+                        .text = opening.text,
+                        .evidence = facts.of_run(part->ns) + ", before the first step",
+                        .advice = opening.advice,
+                        .run_gain_ns = part->ns,
+                        .outside_steps = true});
+  }
 }
 
 }  // namespace warpstep::profiler

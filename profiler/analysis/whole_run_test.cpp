@@ -189,7 +189,15 @@ TEST(UnevenRun, NamesAFirstEpochThatWaits) {
       HasSubstr("steps 6-55 took 1.50 ms, steps 56-205 took 1.00 ms; of that waits for data"));
   EXPECT_THAT(finding->advice, HasSubstr("pack the set"));
   EXPECT_NEAR(finding->run_gain_ns, 50 * 0.5e6, 1e5);
-  EXPECT_THAT(with_steps(first).finding("slow-start")->advice, HasSubstr("later steps"));
+  const auto without_cause = with_steps(first).finding("slow-start");
+  EXPECT_THAT(without_cause->advice, HasSubstr("later steps"));
+  EXPECT_EQ(without_cause->run_gain_ns, 0) << "nothing saves it";
+  Case busy = with_steps(first);
+  busy.analysis.contention.machine_cores = 2;
+  busy.builder.sample("cpu %", 50'000, 100).sample("process cpu %", 50'000, 100);
+  busy.builder.sample("cpu %", 200'000, 50).sample("process cpu %", 200'000, 100);
+  EXPECT_THAT(busy.finding("slow-start")->advice, HasSubstr("other programs took the cores"));
+  EXPECT_GT(busy.finding("slow-start")->run_gain_ns, 0);
 }
 
 TEST(UnevenRun, NamesWhenStepsBecameSlower) {
@@ -219,7 +227,10 @@ TEST(UnevenRun, SeesNoChangeInNoiseOrInDrops) {
 }
 
 TEST(UnevenRun, NamesPausesOfTheWholeProgram) {
-  const auto pause = [](std::uint64_t step) { return step % 40 == 20 ? 21'000.0 : 1000.0; };
+  const auto pause = [](std::uint64_t step) {
+    const bool pauses = step % 40 == 20 && step != 60;
+    return pauses || step == 61 ? 21'000.0 : 1000.0;
+  };
   const auto finding = with_steps(pause).finding("pauses");
   ASSERT_TRUE(finding);
   EXPECT_THAT(finding->evidence, HasSubstr("5 of 200 steps took 3 times the median or longer"));
@@ -228,6 +239,34 @@ TEST(UnevenRun, NamesPausesOfTheWholeProgram) {
   Case waits = with_steps(pause);
   waits.part(Category::core_wait) = 0.5e6;  // of 1 ms
   EXPECT_FALSE(waits.finding("pauses"));
+}
+
+TEST(UnevenRun, NamesStepsThatAreSlowAtRegularIntervals) {
+  const auto slow = [](std::uint64_t step) { return step % 40 == 20 ? 21'000.0 : 1000.0; };
+  Case c = with_steps(slow);
+  EXPECT_FALSE(c.finding("pauses"));
+  const auto finding = c.finding("regular-slow-steps");
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->text, "One step in 40 takes several times as long as the others.");
+  EXPECT_THAT(finding->evidence, HasSubstr("they are steps 20, 60, 100 and so on"));
+  EXPECT_THAT(finding->advice, HasSubstr("every 40 steps"));
+  EXPECT_NEAR(finding->run_gain_ns, 100e6, 1e6);
+}
+
+TEST(WholeRun, NamesWhatTakesLongBeforeTheFirstStep) {
+  Case c = checkpointed();
+  c.analysis.run.wall_ns = 10e9;
+  c.analysis.run.parts.push_back({.name = "data indexing", .ns = 3e9, .count = 1});
+  const auto finding = c.finding("slow-indexing");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence, HasSubstr("3.00 s of 10.0 s"));
+  EXPECT_THAT(finding->advice, HasSubstr("warpstep data pack"));
+  EXPECT_DOUBLE_EQ(finding->run_gain_ns, 3e9);
+  c.analysis.run.wall_ns = 20e9;
+  EXPECT_FALSE(c.finding("slow-indexing")) << "15 % of the run";
+  c.analysis.run.parts.back().name = "statistics";
+  c.analysis.run.wall_ns = 10e9;
+  EXPECT_THAT(c.finding("slow-measuring")->advice, HasSubstr("--mean and --std"));
 }
 
 // Waits in the windows of the first epoch say nothing about the later ones.

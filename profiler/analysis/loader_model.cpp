@@ -204,11 +204,16 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     gain.most_ns += core_wait_ns_ * std::max(0.0, 1 - std::min(work, wait));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }
-  if (fits()) return gain;
-  // What is not explained may go with the wait, or stay.
-  gain.least_ns = std::min(gain.least_ns, gain.least_ns + off);
-  gain.most_ns = std::max(gain.most_ns, gain.most_ns + off);
-  gain.ns = (gain.least_ns + gain.most_ns) / 2;
+  if (!fits()) {
+    // What is not explained may go with the wait, or stay.
+    gain.least_ns = std::min(gain.least_ns, gain.least_ns + off);
+    gain.most_ns = std::max(gain.most_ns, gain.most_ns + off);
+    gain.ns = (gain.least_ns + gain.most_ns) / 2;
+  }
+  // More batches ahead leave the work as it is: they save waits alone.
+  if (remedy.prefetch > 0 && remedy.workers == 0 && remedy.cpu == 1 && remedy.latency == 1)
+    for (double* const ns : {&gain.ns, &gain.least_ns, &gain.most_ns})
+      *ns = std::min(*ns, view_.wait_ns);
   return gain;
 }
 

@@ -201,6 +201,30 @@ TEST(Stall, CopesWithNoLoaderAndNoSteps) {
   EXPECT_THAT(stall.text, HasSubstr("not recorded"));
 }
 
+TEST(LoaderModel, PromisesOfAQueueNoMoreThanTheWait) {
+  Session session =
+      testing::loader_session({.workers = 1,
+                               .prefetch = 2,
+                               .cores = 4,
+                               .kernel_threads = 2,
+                               .batch = 32,
+                               .steps = 96,
+                               .gpu = false,
+                               .step_us = 10'000,
+                               .stages = {{"decode", 200}},
+                               .scale = [](int batch) { return batch % 8 == 3 ? 6.0 : 1.0; }})
+          .build();
+  for (Step& step : session.steps) {  // something hid three quarters of the waits
+    step.end_ns -= step.data_ns / 4 * 3;
+    step.data_ns /= 4;
+  }
+  const LoaderView view = loader_view(session);
+  const Gain gain = LoaderModel(view, session).gain({.prefetch = 32});
+  EXPECT_GT(gain.ns, 0);
+  EXPECT_LE(gain.ns, view.wait_ns);
+  EXPECT_LE(gain.most_ns, view.wait_ns);
+}
+
 TEST(LoaderModel, ConservesTheCoresOfAHost) {
   // Everything on C cores, kernels with all of them: no setting beats (C S + W) / C.
   const Session session = testing::loader_session({.workers = 1,

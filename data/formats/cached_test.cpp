@@ -128,6 +128,8 @@ TEST(Diagnosis, NamesTheBottleneckAndWhatWouldChangeIt) {
       AllOf(HasSubstr("the first epoch decodes each image once"), Not(HasSubstr("--tier"))));
   EXPECT_THAT(diagnose(stats_of({{"wait", 950}, {"decode", 50}}, 30), "pixels", 4),
               AllOf(HasSubstr("time to spare"), Not(HasSubstr("--workers"))));
+  EXPECT_THAT(diagnose(stats_of({{"wait", 950}, {"copy", 50}}, 30), "resident", 4),
+              AllOf(HasSubstr("nothing is left to load"), Not(HasSubstr("--prefetch"))));
   EXPECT_THAT(diagnose(decoding, "jpeg", 1),
               AllOf(HasSubstr("seekable"), HasSubstr("a machine with more cores")));
   EXPECT_THAT(diagnose(decoding, "packed jpeg", 4), HasSubstr("use smaller crops or --workers 2"));

@@ -465,9 +465,12 @@ std::string diagnose(const LoaderStats& stats, const std::string& encoding, int 
       std::find_if(order.begin(), order.end(), [](const StageTime& s) { return s.name != "wait"; });
   if (waits < 1 || longest == order.end()) return text + "; loading overlaps with computing";
   if (2 * stats.stage_ns("wait") > busy)
-    return text +
-           "; the workers have time to spare: the trainer waits at the start, for a core that "
-           "others use, or because too few batches are made ahead (--prefetch)";
+    return text + (encoding == "resident"
+                       ? "; nothing is left to load: the trainer waits at the start, after "
+                         "evaluations, or for a core that others use"
+                       : "; the workers have time to spare: the trainer waits at the start, for a "
+                         "core that others use, or because too few batches are made ahead "
+                         "(--prefetch)");
   return text + fmt::format("; bottleneck: {}: {}", longest->name,
                             advice(stats, *longest, encoding, most_workers));
 }

@@ -361,6 +361,7 @@ std::string diagnosis(const Source& source) {
   if (source.feeder) stats.trainer_wait_ns = source.feeder->stats().trainer_wait_ns;
   const auto most = allowed_cores();
   if (source.is_text()) return data::diagnose(stats, "tokens", most);
+  if (source.tier.tier == data::Tier::resident) return data::diagnose(stats, "resident", most);
   const data::Encoding read =
       source.tier.tier == data::Tier::decoded ? source.encoding : data::Encoding::pixels;
   const bool loose = source.dataset->kind().ends_with("folder");

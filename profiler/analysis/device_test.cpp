@@ -256,7 +256,9 @@ INSTANTIATE_TEST_SUITE_P(
         "fmha_cutlassF_f16_aligned_64x64_rf_sm80(PyTorchMemEffAttention)",
         "fmha_v2_flash_attention_bf16_64_128_S_qkv_128_causal_tma_ws_sm90_kernel",
         "void wmma_matmul<__half>(__half const*)", "gemm_tcgen05_ws_bf16", "dgrad_1x1_stride_2x2",
-        "first_layer_wgrad_kernel", "_5x_cudnn_volta_hmma_nhwc_conv1x1"));
+        "first_layer_wgrad_kernel", "_5x_cudnn_volta_hmma_nhwc_conv1x1",
+        "void warpstep::cuda::(anonymous namespace)::narrow_kernel<__half, 1, true, false>",
+        "void warpstep::cuda::(anonymous namespace)::narrow_weight_kernel<__nv_bfloat16, 1, 2>"));
 
 INSTANTIATE_TEST_SUITE_P(
     Names, OnOrdinaryUnits,

@@ -1,6 +1,7 @@
 #include "profiler/analysis/scope.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -62,6 +63,15 @@ std::string phase_of(const Json& call) {
 
 namespace {
 
+// As it is stored: the CUDA backend pads 3 channels to 8, and its layouts are such shapes.
+std::int64_t stored_extent(const Json& value, std::int64_t extent) {
+  const std::string layout = fields::text(value, "layout");
+  const std::string last = layout.substr(layout.rfind('x') + 1);  // of no x: all
+  std::int64_t stored = 0;
+  const auto [end, error] = std::from_chars(last.data(), last.data() + last.size(), stored);
+  return error == std::errc() && end == last.data() + last.size() ? stored : extent;
+}
+
 std::string shape_text(const Json& value, std::vector<std::int64_t>& last_extents) {
   std::string shown = fields::text(value, "dtype");
   const bool is_float = shown == "f32" || shown == "f16" || shown == "bf16";
@@ -74,7 +84,7 @@ std::string shape_text(const Json& value, std::vector<std::int64_t>& last_extent
     separator = 'x';
   }
   if (is_float && shape.back().is_number_integer())
-    last_extents.push_back(shape.back().get<std::int64_t>());
+    last_extents.push_back(stored_extent(value, shape.back().get<std::int64_t>()));
   return shown;
 }
 

@@ -170,6 +170,9 @@ TEST(Work, SaysWhyTensorCoresAreNotUsed) {
   EXPECT_EQ(reasons("bf16"), (Texts{"no", "no: channels are not multiples of 8", ""}));
   EXPECT_EQ(reasons("tf32"), (Texts{"no", "no", ""}));
   EXPECT_EQ(reasons("fp32"), (Texts{"no: computed in fp32", "no: computed in fp32", ""}));
+  for (Json& value : builder.raw().program["calls"][1]["in"]) value["layout"] = "8x16";
+  for (Json& value : builder.raw().program["calls"][1]["out"]) value["layout"] = "8x16";
+  EXPECT_EQ(reasons("bf16"), (Texts{"no", "no", ""})) << "stored with more channels";
 }
 
 TEST(Work, CountsReplaysOfAGraphOnce) {

@@ -102,6 +102,7 @@ void Trainer::begin(const Progress& progress) {
   if (parts_.data.position() != progress.next) parts_.data.seek(progress.next);
   epoch_ = {};
   flights_.clear();
+  broken_.clear();
   parts_.step.store().keep_own_moments();
   const StepState state = parts_.step.store().step_state();
   first_step_ = state.step - static_cast<std::int64_t>(progress.step);
@@ -112,7 +113,7 @@ void Trainer::begin(const Progress& progress) {
 // Runs steps to the next one after which the epoch or the run ends or a checkpoint is due, or until
 // *stop; waits for all of them. The first step's time begins here. Broken data must not cost the
 // steps before it; ranks do not save alone.
-void Trainer::train(Progress& progress, const std::atomic<bool>& stop) try {
+void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
   const record::Phase phase(steps_name, progress.step + 1);
   last_step_end_ns_ = now_ns();
   observed_ns_ = 0;
@@ -124,10 +125,9 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) try {
     while (flights_.size() > most) land(progress, stop);
   } while (!due && !stops(stop));
   while (!flights_.empty()) land(progress, stop);
-} catch (const DataError&) {
-  while (!flights_.empty()) land(progress, stop);
+  if (broken_.empty()) return;
   if (progress.step > 0 && !parts_.communicator) save(progress);
-  throw;
+  throw BrokenData(broken_);
 }
 
 bool Trainer::ends_a_launch(const Progress& launched) const {
@@ -149,9 +149,10 @@ bool Trainer::launch(const Progress& progress) {
       take_batch(launched);
       due = ends_a_launch(launched);
     } while (!due && launched.next.step % steps_per_launch() != 0);
-  } catch (...) {
-    flights_.resize(first);  // those that were not launched
-    throw;
+  } catch (const DataError& error) {
+    broken_ = error.what();
+    flights_.resize(first);  // the batches of this launch are not trained on
+    return true;
   }
   now_at(Activity::Kind::step, launched.step);
   const std::uint64_t begin = taken_ns_;
@@ -344,7 +345,7 @@ void Trainer::collect_sums() {
 }
 
 // Broken validation data must not cost the steps before it. Ranks do not save alone.
-bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) try {
+bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const record::Span span(evaluation_name);
   const record::Phase phase(evaluation_name, progress.step);
   now_at(Activity::Kind::evaluation, progress.step);
@@ -355,8 +356,13 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) tr
   const std::atomic<bool> never{false};  // ranks stop together, and only between evaluations
   std::optional<Score> score;
   if (parts_.communicator) share_buffers();
-  score = evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches,
-                         parts_.communicator ? never : stop, parts_.evaluation_runner);
+  try {
+    score = evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches,
+                           parts_.communicator ? never : stop, parts_.evaluation_runner);
+  } catch (const DataError& error) {
+    if (!saved_ && progress.step > 0 && !parts_.communicator) save(progress);
+    throw BrokenData(error.what());
+  }
   if (!score) return false;
   if (parts_.communicator) {
     std::array<double, 3> sums{score->loss_sum, static_cast<double>(score->correct),
@@ -374,9 +380,6 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) tr
   saved_ = false;
   for (TrainObserver* observer : parts_.observers) observer->on_evaluation(*progress.evaluation);
   return true;
-} catch (const DataError&) {
-  if (!saved_ && progress.step > 0 && !parts_.communicator) save(progress);
-  throw;
 }
 
 void Trainer::save(const Progress& progress) {

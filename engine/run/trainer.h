@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/core/batch.h"
+#include "engine/core/error.h"
 #include "engine/run/evaluate.h"
 #include "engine/run/runner.h"
 
@@ -123,6 +124,10 @@ constexpr std::uint64_t most_per_launch = report_ring / 4;
 
 enum class Outcome : std::uint8_t { finished, stopped_early, interrupted };
 
+struct BrokenData : DataError {  // of a batch; the steps before it were saved
+  using DataError::DataError;
+};
+
 class Trainer {
  public:
   struct Parts {
@@ -147,8 +152,9 @@ class Trainer {
 
   // Runs to the end, or until *stop: then finishes the current step, abandons an evaluation and
   // saves the progress. Throws UsageError if a parameter of the step was never set (its store is
-  // new), NumericError when the run has diverged (require_sound), DataError from the data, or when
-  // `progress` does not fit the data; files saved earlier remain.
+  // new), NumericError when the run has diverged (require_sound), BrokenData where a batch cannot
+  // be read, after the steps before it were saved, DataError from saving or when `progress` does
+  // not fit the data; files saved earlier remain.
   Outcome run(Progress& progress, const std::atomic<bool>& stop);
 
  private:
@@ -202,6 +208,7 @@ class Trainer {
   TrainOptions options_;
   std::unique_ptr<Runner> own_runner_;
   std::vector<Flight> flights_;        // oldest first
+  std::string broken_;                 // why there is no next batch
   std::vector<StepVariant> variants_;  // of the launch that is being put together
   bool has_batch_ = false;             // the first one has been taken
   bool scales_loss_ = false;

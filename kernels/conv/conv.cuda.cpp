@@ -108,21 +108,24 @@ std::optional<NarrowConv> narrow_product(const Conv& op, const ConvShape& shape,
   return conv;
 }
 
-// 0.2 of cuDNN's time from 8 to 8 channels, 0.6 from 32 to 64 and 1.0 from 64 to 128, of 1.2
-// GFLOP each. Where there is more work cuDNN has whole tiles for every multiprocessor.
+// 0.2 of cuDNN's time from 8 to 8 channels, 0.4 from 8 to 32 and 0.6 from 32 to 64, of up to 1.2
+// GFLOP; 1.0 from 64 to 128. More work has whole tiles for every multiprocessor.
 std::optional<NarrowConv> narrow_weight_grad(const Conv& op, const ConvShape& shape,
                                              const Operands& operands) {
-  constexpr std::int64_t few = 16 * 64;  // channels read times channels written
-  constexpr double little = 2.5e9;       // FLOPs
+  constexpr std::int64_t few = 8 * 32, most = 32 * 64;  // channels read times channels written
+  constexpr double little = 2.5e9;                      // FLOPs
   std::optional<NarrowConv> conv = narrow(op, shape, operands);
-  if (conv &&
-      (!has_narrow_weight_grad(*conv) || (conv->in * conv->out > few && conv->flops() > little)))
-    conv.reset();
+  if (!conv || !has_narrow_weight_grad(*conv)) return {};
+  const std::int64_t channels = conv->in * conv->out;
+  if (channels > most || (channels > few && conv->flops() > little)) return {};
+  const Settings& settings = operands.context.settings;
+  if (narrow_weight_grad_workspace(*conv, settings.multiprocessors) > settings.workspace_cap)
+    return {};
   return conv;
 }
 
 std::string narrow_name(const NarrowConv& conv) {
-  return fmt::format("narrow {} to {}", conv.in, conv.out);
+  return fmt::format("narrow {} to {} (tensor cores)", conv.in, conv.out);
 }
 
 }  // namespace

@@ -72,7 +72,8 @@ class Resnet50Plans : public testing::TestWithParam<std::tuple<Size, Precision>>
     Graph graph = compile_step(resnet50(size), step);
     backend->choose_layouts(graph);
     EXPECT_EQ(testing_support::count<Reorder>(graph), 0);
-    const int whole = precision == Precision::fp16 ? 1 : 53;  // FusesWhatItsLibraryHasEnginesFor
+    // FusesWhatItsLibraryHasEnginesFor, none of which gives the same bits every time.
+    const int whole = precision == Precision::fp16 && !options.deterministic ? 1 : 53;
     EXPECT_EQ(testing_support::count<BatchNorm>(graph), whole);
     std::size_t convolutions = 0;
     for (const Node& node : graph.nodes) {

@@ -382,8 +382,10 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   } catch (const NumericError& error) {
     if (job.options.world().rank == 0) note_failure(run, "diverged", progress, error.what());
     fail<NumericError>("{}{}", error.what(), after_divergence(saved_in, check_numerics));
-  } catch (const DataError& error) {
+  } catch (const BrokenData& error) {
     if (job.options.world().rank == 0) note_failure(run, "broken data", progress, error.what());
+    fail<DataError>("{}{}", error.what(), after_data_error(saved_in));
+  } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), after_data_error(saved_in));
   } catch (const PeerError& error) {
     fail<PeerError>("{}{}", error.what(), after_rank_error(saved_in));

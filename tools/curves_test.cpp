@@ -86,7 +86,7 @@ TEST_F(CurvesTest, AreDrawnWithoutAWordWhereFontconfigHasNoFiles) {
       {
         ::setenv("FONTCONFIG_SYSROOT", "/nowhere", 1);
         draw_curves(sample(), png);
-        std::exit(0);
+        std::_Exit(0);  // LeakSanitizer lists what it suppresses at a normal exit
       },
       testing::ExitedWithCode(0), testing::Eq(""));
 }

@@ -114,10 +114,9 @@ TEST(Trainer, EvaluatesBeforeTheFirstStepOnRequest) {
   EXPECT_EQ(run.train(options), "s3 e3 v3 c3 finished") << "once in a run";
 }
 
-TEST(Trainer, SavesWhatItTrainedWhenValidationDataIsBroken) {
-  SmallRun run;
+// What a run of two epochs reports until its data turns out to be broken.
+std::string reported_until_broken(SmallRun& run) {
   Log log;
-  run.validation.broken = true;
   Trainer trainer({.step = run.step,
                    .data = run.training,
                    .evaluation = &run.evaluation,
@@ -125,25 +124,22 @@ TEST(Trainer, SavesWhatItTrainedWhenValidationDataIsBroken) {
                    .observers = {&log},
                    .save = [](const Progress&) { return std::filesystem::path("c"); }},
                   {.epochs = 2});
-  EXPECT_THROW(trainer.run(run.progress, log.stop), DataError);
-  EXPECT_EQ(log.text, "s1 s2 s3 e3 c ");
+  EXPECT_THROW(trainer.run(run.progress, log.stop), BrokenData);
+  return log.text;
+}
+
+TEST(Trainer, SavesWhatItTrainedWhenValidationDataIsBroken) {
+  SmallRun run;
+  run.validation.broken = true;
+  EXPECT_EQ(reported_until_broken(run), "s1 s2 s3 e3 c ");
   run.validation.broken = false;
   EXPECT_EQ(run.train({.epochs = 2}), "v3 c3 s4 s5 s6 e6 v6 c6 finished");
 }
 
 TEST(Trainer, SavesWhatItTrainedBeforeABrokenBatch) {
   SmallRun run;
-  Log log;
   run.training.broken_at = Position{1, 1};
-  Trainer trainer({.step = run.step,
-                   .data = run.training,
-                   .evaluation = &run.evaluation,
-                   .evaluation_data = &run.validation,
-                   .observers = {&log},
-                   .save = [](const Progress&) { return std::filesystem::path("c"); }},
-                  {.epochs = 2});
-  EXPECT_THROW(trainer.run(run.progress, log.stop), DataError);
-  EXPECT_EQ(log.text, "s1 s2 s3 e3 v3 c s4 c ");
+  EXPECT_EQ(reported_until_broken(run), "s1 s2 s3 e3 v3 c s4 c ");
   run.training.broken_at.reset();
   EXPECT_EQ(run.train({.epochs = 2}), "s5 s6 e6 v6 c6 finished");
 }

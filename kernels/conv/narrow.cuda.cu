@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(narrow_threads, 2)
   auto* const patch = dynamic_shared<unsigned char>();
   const NarrowTiles& tiles = of.tiles;
   const TilePlace place(tiles, blockIdx.x);
-  load_patch(x, of.in, of.in / 8, of.patch_pitch, tiles, place, patch);
+  load_patch(x, of.in, of.patch_pitch, tiles, place, patch);
   load_weights<T, paired, adjoint>(w, of, patch + of.patch_bytes);
   end_group();
 

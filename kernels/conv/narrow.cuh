@@ -69,11 +69,12 @@ struct TilePlace {
   }
 };
 
-// Begins to copy a tile and its border, `channels` a pixel, which are `vectors` x 8; 0 outside.
+// Begins to copy a tile and its border, `channels` a pixel, a power of 2; 0 outside.
 template <class T>
-__device__ inline void load_patch(const T* __restrict__ from, unsigned channels, unsigned vectors,
-                                  unsigned pitch, const NarrowTiles& tiles, const TilePlace& place,
+__device__ inline void load_patch(const T* __restrict__ from, unsigned channels, unsigned pitch,
+                                  const NarrowTiles& tiles, const TilePlace& place,
                                   unsigned char* patch) {
+  const unsigned vectors = channels / 8;
   const unsigned shift = 31U - static_cast<unsigned>(__clz(static_cast<int>(vectors)));
   const unsigned lines = tiles.tile_images * (tiles.tile_rows + 2);
   const unsigned line_vectors = (tiles.width + 2) << shift;

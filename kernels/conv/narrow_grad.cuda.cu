@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(narrow_threads, 2)
   const unsigned padded = (tiles.pixels + 15) / 16 * 16;
   const auto load_tile = [&](unsigned tile, unsigned char* to) {
     const TilePlace place(tiles, tile);
-    load_patch(x, of.in, of.in / 8, of.in_pitch, tiles, place, to);
+    load_patch(x, of.in, of.in_pitch, tiles, place, to);
     const unsigned vectors = of.block_outs / 8;
     const unsigned shift = 31U - static_cast<unsigned>(__clz(static_cast<int>(vectors)));
     for (unsigned i = threadIdx.x; i < padded << shift; i += narrow_threads) {

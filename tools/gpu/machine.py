@@ -185,8 +185,8 @@ def starts(tree, env):
 
 def find_device(tree, module=None):
     """(info's facts, the CUDA entry, the environment in which it was found). The backend looks for CUDA's libraries in
-    Python wheels, too; programs that are linked to them need the folders in their environment, and so does who shall use
-    the wheels' cuDNN in place of one that is too old."""
+    Python wheels, too. Programs that are linked to them find them by the folders in their environment, which also put the
+    wheels' cuDNN before one that is too old."""
     env = environment(tree, module=module)
     facts, cuda = info(tree, env)
     if cuda["available"]:

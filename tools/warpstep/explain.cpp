@@ -9,7 +9,6 @@
 #include "engine/core/error.h"
 #include "engine/explain/scaling.h"
 #include "engine/passes/compile.h"
-#include "tools/warpstep/attention_note.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/say.h"

@@ -76,4 +76,8 @@ std::string recompute_line(const std::vector<std::string>& scopes, Graph without
 // The same for a run's training program; empty without --recompute.
 std::string recompute_line(const RunOptions& options, const Source& source, const Program& program);
 
+// Where calls of attention run without tensor cores: how many, why, what that costs and what to do;
+// empty where none does.
+std::string attention_note(const Program& program);
+
 }  // namespace warpstep::tools

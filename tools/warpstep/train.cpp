@@ -16,7 +16,6 @@
 #include "engine/core/version.h"
 #include "engine/files/checkpoint.h"
 #include "engine/run/runner.h"
-#include "tools/warpstep/attention_note.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/fitting.h"

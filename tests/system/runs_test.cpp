@@ -1,4 +1,5 @@
 // What comes after training: finding a run and using its model.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+namespace fs = std::filesystem;
 
 TEST(Models, AreListedWithTheirSizes) {
   const Ended ended = run({"models"});
@@ -112,6 +114,28 @@ TEST_F(Runs, PredictAsTheyEvaluate) {
               testing::ContainsRegex("label.*\n.*[.]png +[0-2] +[0-9.]+ %\n"));
   EXPECT_THAT(run({"predict", best, folder_.path() + "/none.png"}).err,
               HasSubstr("none.png: there is no such file or folder"));
+}
+
+TEST_F(Runs, PredictTheOtherFilesIfSomeAreBroken) {
+  const std::string best = folder_ / "runs/lr1e-2", photos = folder_ / "photos";
+  fs::create_directories(photos);
+  for (int i = 0; i < 4; ++i)
+    fs::copy_file(data_ + "/train/" + file_name(i), photos + fmt::format("/{}.png", i));
+  fs::resize_file(photos + "/0.png", 20);  // its header
+  fs::resize_file(photos + "/2.png", fs::file_size(photos + "/2.png") - 20);
+  const Ended ended = run({"predict", best, photos, "--json"});
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, testing::ContainsRegex("photos/0.png: .*truncated"));
+  EXPECT_THAT(ended.err, testing::ContainsRegex("photos/2.png: .*truncated"));
+  EXPECT_THAT(ended.err, HasSubstr("2 of 4 files could not be decoded, see above; the others"));
+  const Json predictions = Json::parse(ended.out),
+             whole = Json::parse(
+                 run({"predict", best, photos + "/1.png", photos + "/3.png", "--json"}).out);
+  EXPECT_EQ(predictions, whole);
+  const Ended none = run({"predict", best, photos + "/0.png", photos + "/2.png"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("2 of 2 files could not be decoded"));
+  EXPECT_EQ(none.out, "");
 }
 
 TEST_F(Runs, AreRepeatedFromTheirConfig) {

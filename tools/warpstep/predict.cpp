@@ -98,18 +98,48 @@ SubjectRequest subject_request(const Parser& parser, const PredictRequest& reque
   return subject;
 }
 
-// [files, classes]
-std::vector<float> logits_of(Subject& subject, const std::vector<std::string>& files) {
+// Of the files that can be decoded, in their order.
+struct Predicted {
+  std::vector<std::string> files;
+  std::vector<float> logits;  // [files, classes]
+};
+
+// "a.png: is truncated", without the place in a set of its own.
+void report_broken(const std::string& message) {
+  say("{}\n", message.substr(0, message.rfind(" (sample ")));
+}
+
+// Leaves out the files before the first one whose header can be read, which tells the loader how
+// files are decoded, and reports them.
+std::vector<std::string> from_first_readable(const std::vector<std::string>& files,
+                                             const TrainedOn& trained) {
+  const auto dataset = data::open_files(files, trained.shape, trained.classes);
+  data::Scratch scratch;
+  for (std::size_t i = 0; i < files.size(); ++i) try {
+      data::decoded_shape(dataset->fetch(i, scratch), files[i]);
+      return {files.begin() + static_cast<std::ptrdiff_t>(i), files.end()};
+    } catch (const DataError& error) {
+      report_broken(error.what());
+    }
+  return {};
+}
+
+// A file that cannot be decoded is reported and left out.
+Predicted predictions_of(Subject& subject, const std::vector<std::string>& files) {
   RunOptions& options = subject.options;
   const TrainedOn trained = trained_on(subject);
   const models::Model& model = models::find(options.model);
-  options.batch = std::min(options.batch, static_cast<std::int64_t>(files.size()));
-  options.tier = "decoded";  // each image is used once
-  options.data_errors = "fail";
   const Device device = open_device(options);
+  Predicted predicted{.files = from_first_readable(files, trained), .logits = {}};
+  if (predicted.files.empty()) return predicted;
+  options.batch = std::min(options.batch, static_cast<std::int64_t>(predicted.files.size()));
+  options.tier = "decoded";  // each image is used once
+  options.data_errors = "mask";
+  options.max_bad = 1;
   std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
-  Source source = source_of(options, model, data::open_files(files, trained.shape, trained.classes),
-                            data::Split::test);
+  Source source =
+      source_of(options, model, data::open_files(predicted.files, trained.shape, trained.classes),
+                data::Split::test);
   start_loader(source, options, data::Split::test, device.backend, 1);
   program = evaluation_program(options, source, device.backend, nullptr);
   pin_launching_thread(device);
@@ -118,7 +148,14 @@ std::vector<float> logits_of(Subject& subject, const std::vector<std::string>& f
   LogitsKeeper keeper(source.batches(), *program);
   evaluate(*program, keeper);
   const std::span<const float> logits = keeper.finish();
-  return {logits.begin(), logits.end()};
+  predicted.logits.assign(logits.begin(), logits.end());
+  const std::vector<data::BadSample> broken = source.loader->bad_samples();
+  for (const data::BadSample& bad : broken) {
+    report_broken(bad.message);
+    predicted.files[bad.index].clear();
+  }
+  std::erase(predicted.files, std::string());
+  return predicted;
 }
 
 void print_json(const std::vector<std::string>& files, const std::vector<std::string>& classes,
@@ -169,13 +206,18 @@ int predict(const Parser& parser, const PredictRequest& request) {
     say("{} passed over, not .png, .jpg or .jpeg: {}\n",
         counted(static_cast<std::int64_t>(found.passed_over.size()), "file"),
         data::first_few(found.passed_over));
-  const std::vector<float> logits = logits_of(subject, found.images);
+  const Predicted predicted = predictions_of(subject, found.images);
   const std::vector<std::string> classes = trained_on(subject).classes;
   std::vector<std::vector<Guess>> all;
-  for (std::size_t i = 0; i < found.images.size(); ++i)
-    all.push_back(
-        guesses(std::span(logits).subspan(i * classes.size(), classes.size()), request.top));
-  (request.json ? print_json : print_table)(found.images, classes, all);
+  for (std::size_t i = 0; i < predicted.files.size(); ++i)
+    all.push_back(guesses(std::span(predicted.logits).subspan(i * classes.size(), classes.size()),
+                          request.top));
+  if (request.json || !all.empty())
+    (request.json ? print_json : print_table)(predicted.files, classes, all);
+  if (const std::size_t broken = found.images.size() - predicted.files.size(); broken > 0)
+    fail<DataError>("{} of {} could not be decoded, see above{}", broken,
+                    counted(static_cast<std::int64_t>(found.images.size()), "file"),
+                    all.empty() ? "" : "; the others are predicted");
   return done;
 }
 
@@ -208,6 +250,8 @@ Run declare_predict(Parser parser) {
   declare_run_options(parser, request->options, sample_only);
   parser.footer(
       "Labels and images are those of the run: its class names, its evaluation transforms.\n"
+      "A file that cannot be decoded is reported, and the exit code is 1; the others are "
+      "predicted.\n"
       "Examples:\n  warpstep predict runs/first photo.jpg holiday/ --top 3\n"
       "  warpstep predict runs/first holiday/ --json");
   return [parser, request] { return predict(parser, *request); };

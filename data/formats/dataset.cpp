@@ -8,6 +8,11 @@
 
 namespace warpstep::data {
 
+Shape Dataset::shape_of(std::uint64_t index, Scratch& scratch) const {
+  const Sample sample = fetch(index, scratch);
+  return decoded_shape(sample, sample.encoding == Encoding::pixels ? std::string() : name(index));
+}
+
 void Dataset::read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const {
   const Sample sample = fetch(index, scratch);
   const Shape expected = image_shape();

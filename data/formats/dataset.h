@@ -60,6 +60,10 @@ class Dataset {
   // How many samples a worker should claim at a time: about 20 us of work.
   virtual std::int64_t claim() const { return 1; }
 
+  // decoded_shape() of the sample; a format may read less for it than fetch() does. Throws
+  // DataError like fetch().
+  virtual Shape shape_of(std::uint64_t index, Scratch& scratch) const;
+
   // Fetches and decodes the whole sample, which must have image_shape(), into `pixels`
   // [image_shape()]. Throws DataError like fetch().
   void read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const;

@@ -74,14 +74,35 @@ class ImageFolder : public Dataset {
     return {bytes, encoding_of(bytes, file.name), {}};
   }
 
+  // From the file's beginning, where nearly all have their header.
+  Shape shape_of(std::uint64_t index, Scratch& scratch) const override {
+    constexpr std::size_t most = 16384;
+    const LabelledFile& file = folder_.files[index];
+    const Descriptor descriptor = opened(file);
+    scratch.bytes.resize(std::max<std::size_t>(scratch.bytes.size(), most));
+    const ssize_t got =
+        descriptor.number() < 0 ? -1 : ::read(descriptor.number(), scratch.bytes.data(), most);
+    if (got > 0) try {
+        const std::span<const std::uint8_t> begin(scratch.bytes.data(),
+                                                  static_cast<std::size_t>(got));
+        return decoded_shape({begin, encoding_of(begin, file.name), {}}, file.name);
+      } catch (const DataError&) {  // longer metadata, or a broken file
+      }
+    return Dataset::shape_of(index, scratch);
+  }
+
  private:
+  Descriptor opened(const LabelledFile& file) const {
+    return Descriptor(::openat(descriptor_.number(), file.name.c_str(),
+                               O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  }
+
   // openat, read and close. The listing has the size, so no fstat is needed, and one byte more than
   // that is requested, so that a single read shows the end. Empty when anything is not as expected.
   std::span<const std::uint8_t> read_quickly(const LabelledFile& file,
                                              std::vector<std::uint8_t>& buffer) const {
     if (file.bytes > max_encoded_bytes) return {};
-    const Descriptor descriptor(::openat(descriptor_.number(), file.name.c_str(),
-                                         O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    const Descriptor descriptor = opened(file);
     if (descriptor.number() < 0) return {};
     if (buffer.size() < file.bytes + 1) buffer.resize(file.bytes + 1);
     const ssize_t got = ::read(descriptor.number(), buffer.data(), file.bytes + 1);

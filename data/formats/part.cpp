@@ -32,6 +32,9 @@ class View : public Dataset {
   Sample fetch(std::uint64_t index, Scratch& scratch) const override {
     return whole_->fetch(at(index), scratch);
   }
+  Shape shape_of(std::uint64_t index, Scratch& scratch) const override {
+    return whole_->shape_of(at(index), scratch);
+  }
   void will_need(std::uint64_t index) const override { whole_->will_need(at(index)); }
   void check_unchanged() const override { whole_->check_unchanged(); }
   std::uint64_t max_fetched_bytes() const override { return whole_->max_fetched_bytes(); }

@@ -4,8 +4,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <mutex>
 
+#include "data/io/file.h"
 #include "engine/core/clock.h"
+#include "engine/core/cpus.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -127,6 +130,47 @@ SlotLayout::SlotLayout(std::size_t image_row_bytes, std::int64_t batch)
 Shape row_shape(const Dataset& dataset, const Recipe& recipe) {
   const ImageExtent extent = recipe.extent(dataset.image_shape());
   return {extent.height, extent.width, dataset.image_shape()[2]};
+}
+
+Geometry row_geometry(const Dataset& dataset, std::uint64_t index, const Shape& image,
+                      const Recipe& recipe, const Draw& draw, const Shape& row, bool evaluates) {
+  Geometry geometry;
+  try {
+    geometry = recipe.geometry(image, draw);
+  } catch (const DataError& error) {
+    fail<DataError>("{}: {}", dataset.name(index), error.what());
+  }
+  if (geometry.out.height != row[0] || geometry.out.width != row[1])
+    fail<DataError>(
+        "{}: is {} x {} pixels, but rows are {} x {}; {}", dataset.name(index), image[1], image[0],
+        row[1], row[0],
+        evaluates
+            ? fmt::format("scale images with --eval-transforms resize={}x{}", row[0], row[1])
+            : "bring all to one size, for example with " + cropping_options(dataset.image_shape()));
+  return geometry;
+}
+
+void require_rows(const Dataset& dataset, const Recipe& recipe, std::uint64_t most) {
+  if (!dataset.all_pixels().empty()) return;  // all are as the first
+  const Shape row = row_shape(dataset, recipe);
+  const std::uint64_t count = std::min(dataset.size(), most);
+  std::vector<Scratch> scratch(idx(allowed_cores()));
+  std::mutex mutex;
+  std::uint64_t first = UINT64_MAX;
+  std::string problem;
+  parallel_for(count, allowed_cores(), [&](int thread, std::uint64_t i) {
+    const std::uint64_t index = i * dataset.size() / count;
+    try {
+      const Shape image = dataset.shape_of(index, scratch[idx(thread)]);
+      row_geometry(dataset, index, image, recipe, Draw(0, 0, index), row, true);
+    } catch (const DataError& error) {
+      const std::lock_guard lock(mutex);
+      if (index > first) return;
+      first = index;
+      problem = error.what();
+    }
+  });
+  if (!problem.empty()) fail<DataError>("{}", problem);
 }
 
 ImageBatches::ImageBatches(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
@@ -282,19 +326,8 @@ void ImageBatches::decode_row(std::uint64_t index, const Draw& draw, const RowPl
   const std::string name =
       sample.encoding == Encoding::pixels ? std::string() : dataset_->name(index);
   const Shape shape = decoded_shape(sample, name);
-  Geometry geometry;
-  try {
-    geometry = options_.recipe.geometry(shape, draw);
-  } catch (const DataError& error) {
-    fail<DataError>("{}: {}", dataset_->name(index), error.what());
-  }
-  if (geometry.out.height != shape_[0] || geometry.out.width != shape_[1])
-    fail<DataError>("{}: is {} x {} pixels, but rows are {} x {}; {}", dataset_->name(index),
-                    shape[1], shape[0], shape_[1], shape_[0],
-                    evaluates() ? fmt::format("scale images with --eval-transforms resize={}x{}",
-                                              shape_[0], shape_[1])
-                                : "bring all to one size, for example with " +
-                                      cropping_options(dataset_->image_shape()));
+  const Geometry geometry =
+      row_geometry(*dataset_, index, shape, options_.recipe, draw, shape_, evaluates());
   std::span<std::uint8_t> bytes = image;
   if (options_.pixels) {
     state.bytes.resize(idx(shape_.count()));

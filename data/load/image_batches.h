@@ -44,6 +44,15 @@ using SlotView = SlotParts<std::byte>;
 // Of a row that holds a transformed sample: [height, width, channels].
 Shape row_shape(const Dataset& dataset, const Recipe& recipe);
 
+// Where the row [height, width] of this image comes from. Throws DataError, naming the image, if
+// the recipe makes no such row of it; `evaluates` is for the fix.
+Geometry row_geometry(const Dataset& dataset, std::uint64_t index, const Shape& image,
+                      const Recipe& recipe, const Draw& draw, const Shape& row, bool evaluates);
+
+// Reads the headers of the samples, of a large set evenly spread ones, and throws the DataError of
+// the first whose header is broken or that has no row_geometry() for evaluation.
+void require_rows(const Dataset& dataset, const Recipe& recipe, std::uint64_t most = 10'000);
+
 class ImageBatches final : public BatchMaker {
  public:
   // Throws UsageError for invalid options.

@@ -74,6 +74,29 @@ TEST_F(BadData, SavesTheStepsBeforeABrokenImage) {
               HasSubstr(std::to_string(summary["steps"].get<int>())));
 }
 
+// An evaluation reads it after the first epoch; its header is read before the first step.
+TEST_F(BadData, TestImagesThatAreTooSmallForTheCrop) {
+  const std::string small = data_ + "/test/" + file_name(41);
+  put(small, data::testing::some_png({6, 5, 3}));
+  const auto command =
+      with(short_run(data_, out_), "--transforms", "random-resized-crop=8,normalize",
+           "--eval-transforms", "centre-crop=8,normalize");
+  const Ended ended = run(command);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(small), HasSubstr("5 x 6"), HasSubstr("centre-crop=8")));
+  EXPECT_FALSE(fs::exists(out_));
+  EXPECT_EQ(run(with(command, "--data-errors", "mask", "--max-bad", "0.1")).exit_code, 0)
+      << "it is left out";
+  fs::remove_all(out_);
+  const Ended uneven = run(with(short_run(data_, out_), "--tier", "decoded"));
+  EXPECT_EQ(uneven.exit_code, 1);
+  EXPECT_THAT(uneven.err, AllOf(HasSubstr(small), HasSubstr("--eval-transforms resize=8x8")));
+  EXPECT_FALSE(fs::exists(out_));
+  fs::resize_file(small, 20);
+  EXPECT_THAT(run(command).err, AllOf(HasSubstr(small), HasSubstr("truncated")));
+  EXPECT_FALSE(fs::exists(out_));
+}
+
 TEST_F(BadData, FoldersThatAreMissingOrEmpty) {
   fs::remove_all(data_);
   expect_refused({data_ + ": there is no such folder"});

@@ -277,13 +277,15 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
     source.loader = std::make_unique<data::Loader>(source.read, with);
 }
 
-void require_usable_recipe(const RunOptions& options, const Source& source) {
+void require_usable_recipe(const RunOptions& options, const Source& source, data::Split as) {
   if (source.is_text() || parse_data_errors(options.data_errors) != data::DataErrors::fail) return;
   try {
     source.recipe.geometry(source.dataset->image_shape(), data::Draw(options.seed, 0, 0));
   } catch (const DataError& error) {
     fail<DataError>("{}: {}", source.dataset->name(0), error.what());
   }
+  // Of the training images, the first epoch finds those that do not fit.
+  if (as == data::Split::test) data::require_rows(*source.dataset, source.recipe);
 }
 
 void start_feeder(Source& source, const Program& program, std::uint64_t steps_per_launch) {

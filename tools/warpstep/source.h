@@ -60,11 +60,11 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
 void start_loader(Source& source, const RunOptions& options, data::Split as,
                   const std::shared_ptr<Backend>& backend, std::uint64_t passes);
 
-// Starts copying batches for the steps of `program` if its device has its own memory.
 // Before anything is written: DataError if the transforms cannot make a row of the set's first
-// image.
-void require_usable_recipe(const RunOptions& options, const Source& source);
+// image, of a test split of any whose header is looked at.
+void require_usable_recipe(const RunOptions& options, const Source& source, data::Split as);
 
+// Starts copying batches for the steps of `program` if its device has its own memory.
 void start_feeder(Source& source, const Program& program, std::uint64_t steps_per_launch = 1);
 
 // Throws UsageError if both together may need more than --memory.

@@ -157,8 +157,8 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   });
   timed(statistics_name, [&] { resolve_normalization(options, job.training, job.test); });
   timed(loader_name, [&] {
-    require_usable_recipe(options, job.training);
-    require_usable_recipe(options, job.test);
+    require_usable_recipe(options, job.training, data::Split::train);
+    require_usable_recipe(options, job.test, data::Split::test);
     start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs);
     start_loader(job.test, options, data::Split::test, job.device.backend, 0);
   });

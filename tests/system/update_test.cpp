@@ -85,9 +85,9 @@ TEST_F(UpdateOptions, WhatCannotBeMeantIsRefused) {
            {{"--class-weights", "1,-2"}, "'-2' is not a number from 0 on"},
            {{"--label-smoothing", "1.5"}, "'1.5' is not a number from 0 to 1"},
            {{"--ema", "1"}, "'1' is not a number from 0 to below 1"},
-           {{"--accumulate", "0"}, "'0' is not a whole number from 1 on"},
+           {{"--accumulate", "0"}, "'0' is not a whole number from 1 to"},
            {{"--clip-norm", "-1"}, "'-1' is not a number from 0 on"},
-           {{"--loss", "mse"}, "mse not in {cross_entropy,nll}"},
+           {{"--loss", "mse"}, "'mse' is not one of cross_entropy, nll"},
            {{"--optimizer", "lars", "--trust", "0"}, "nothing but biases would be trained"},
            {{"--warmup-steps", "3", "--accumulate", "4", "--steps", "10"},
             "--warmup-steps 3 is longer than the run of 3 updates"}}) {

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <limits>
 #include <new>
 #include <sstream>
 #include <string_view>
@@ -26,6 +28,7 @@
 #include "engine/core/text.h"
 #include "engine/core/version.h"
 #include "tools/warpstep/command_config.h"
+#include "tools/warpstep/command_errors.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -40,96 +43,97 @@ bool read_number(const std::string& text, double& value) {
   return !text.empty() && *end == 0;
 }
 
-template <class Number>
-std::string out_of_range(const std::string& text, Number least, Number most) {
-  return fmt::format("Value {} not in range {} to {}", text, least, most);
-}
-
 // The parser reads 010 as 8: refuse it.
 bool begins_with_zero(const std::string& text) {
   return text.size() > 1 && text[0] == '0';
 }
-Check finite_number(const char* bounds, bool (*is_within)(double)) {
+
+// `bounds` follows the word number: " from 0 on".
+Check number_within(const std::string& bounds, const std::string& range,
+                    const std::function<bool(double)>& is_within) {
+  constexpr double most = std::numeric_limits<float>::max();
   return {[=](const std::string& text) {
-    double value = 0;
-    if (read_number(text, value) && std::isfinite(value) && is_within(value)) return std::string();
-    return fmt::format("'{}' is not a number{}", text, bounds);
-  }};
+            double value = 0;
+            const bool is_number = read_number(text, value);
+            if (is_number && std::isfinite(value) && is_within(value))
+              return std::abs(value) <= most
+                         ? std::string()
+                         : fmt::format("'{}' is too large: {:.2g} is the most", text, most);
+            return fmt::format("'{}' is not a number{}", text, bounds);
+          },
+          range};
+}
+
+// The text of a number that is whole, though not written as one: 1e2, 3.0.
+bool is_whole_otherwise(const std::string& text) {
+  double real = 0;
+  return read_number(text, real) && real != 0 && real == std::floor(real) &&
+         text.find_first_of(".eE") != std::string::npos;
+}
+
+template <class Number>
+Check whole_within(Number least, Number most, const std::string& range) {
+  return {[least, most](const std::string& text) {
+            Number value = 0;
+            const char* end = text.data() + text.size();
+            const auto [at, error] = std::from_chars(text.data(), end, value);
+            const bool whole = error == std::errc() && at == end && !begins_with_zero(text);
+            if (whole && value >= least && value <= most) return std::string();
+            return fmt::format("'{}' is not {}whole number from {} to {}", text,
+                               is_whole_otherwise(text) ? "written as a " : "a ", least, most);
+          },
+          range};
 }
 
 }  // namespace
 
 Check in_range(std::int64_t least, std::int64_t most) {
-  return {[least, most](const std::string& text) {
-            std::int64_t value = 0;
-            const char* end = text.data() + text.size();
-            const auto [at, error] = std::from_chars(text.data(), end, value);
-            const bool is_number = error == std::errc() && at == end && !begins_with_zero(text);
-            if (is_number && value >= least && value <= most) return std::string();
-            double real = 0;
-            if (read_number(text, real) &&
-                (real < static_cast<double>(least) || real > static_cast<double>(most)))
-              return out_of_range(text, least, most);
-            return fmt::format("'{}' is not {}whole number from {} to {}", text,
-                               real != 0 && real == std::floor(real) ? "written as a " : "a ",
-                               least, most);
-          },
-          fmt::format("{} to {}", least, most)};
+  return whole_within(least, most, fmt::format("{} to {}", least, most));
 }
 
 Check number_in_range(double least, double most) {
-  return {[least, most](const std::string& text) {
-            double value = 0;
-            if (read_number(text, value) && value >= least && value <= most) return std::string();
-            return out_of_range(text, least, most);
-          },
-          fmt::format("{} to {}", least, most)};
+  return number_within(fmt::format(" from {} to {}", least, most),
+                       fmt::format("{} to {}", least, most),
+                       [=](double value) { return value >= least && value <= most; });
 }
 
 Check one_of(std::initializer_list<std::string_view> choices) {
   const std::vector<std::string> all(choices.begin(), choices.end());
   return {[all](const std::string& text) {
             if (std::find(all.begin(), all.end(), text) != all.end()) return std::string();
-            return fmt::format("{} not in {{{}}}", text, fmt::join(all, ","));
+            std::string lower(text);
+            std::ranges::transform(lower, lower.begin(),
+                                   [](unsigned char c) { return std::tolower(c); });
+            return fmt::format("'{}' is not one of {}{}", text, fmt::join(all, ", "),
+                               suggestion(lower, all));
           },
           "", fmt::format("{}", fmt::join(all, "|"))};
 }
 
 Check whole_number(std::uint64_t least, std::uint64_t most) {
-  return {[least, most](const std::string& text) {
-            std::uint64_t value = 0;
-            const char* end = text.data() + text.size();
-            const auto [at, error] = std::from_chars(text.data(), end, value);
-            const bool whole = error == std::errc() && at == end && !begins_with_zero(text);
-            if (whole && value >= least && value <= most) return std::string();
-            return fmt::format("'{}' is not a whole number from {} {}", text, least,
-                               whole && value > most ? fmt::format("to {}", most) : "on");
-          },
-          least > 0 ? fmt::format("at least {}", least) : ""};
+  return whole_within(least, most,
+                      most == most_usual   ? (least > 0 ? fmt::format("at least {}", least) : "")
+                      : most == UINT64_MAX ? ""
+                                           : fmt::format("{} to {}", least, most));
 }
 
 Check finite_number() {
-  return finite_number("", [](double) { return true; });
+  return number_within("", "", [](double) { return true; });
 }
 
 Check number_from_zero() {
-  return finite_number(" from 0 on", [](double value) { return value >= 0; });
+  return number_within(" from 0 on", "at least 0", [](double value) { return value >= 0; });
 }
 
 Check number_above_zero() {
-  return finite_number(" above 0", [](double value) { return value > 0; });
+  return number_within(" above 0", "above 0", [](double value) { return value > 0; });
 }
 
 Check number_up_to(double most, bool inclusive) {
-  return {[most, inclusive](const std::string& text) {
-            double value = 0;
-            if (read_number(text, value) && value >= 0 &&
-                (value < most || (inclusive && value == most)))
-              return std::string();
-            return fmt::format("'{}' is not a number from 0 {} {}", text,
-                               inclusive ? "to" : "to below", most);
-          },
-          fmt::format("0 to {}{}", inclusive ? "" : "below ", most)};
+  return number_within(
+      fmt::format(" from 0 {} {}", inclusive ? "to" : "to below", most),
+      fmt::format("0 to {}{}", inclusive ? "" : "below ", most),
+      [=](double value) { return value >= 0 && (value < most || (inclusive && value == most)); });
 }
 
 Check parsed_by(std::function<void(const std::string&)> parse) {
@@ -264,6 +268,7 @@ void Parser::add(const Option& option) const {
   added.description(description_of(option))
       ->required(option.required)
       ->group(option.group.empty() ? other_group : option.group);
+  if (is_flag) added.check(CLI::Validator(flag_problem, ""));
   if (is_flag) return;
   added.type_name(!option.type.empty()            ? option.type
                   : !option.check.choices.empty() ? option.check.choices
@@ -289,7 +294,7 @@ void Parser::footer(const std::string& text) const {
 void Parser::parse(const std::vector<std::string>& arguments) const try {
   app_->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
 } catch (const CLI::ParseError& error) {
-  fail<UsageError>("{}", error.what());
+  fail<UsageError>("{}", readable(*app_, error));
 }
 
 bool Parser::has(std::string_view name) const {
@@ -316,7 +321,7 @@ std::string Parser::problem(std::string_view name, const std::vector<std::string
   option.run_callback();
   return {};
 } catch (const CLI::ParseError& error) {
-  return error.what();
+  return readable(*app_, error);
 }
 
 namespace {
@@ -330,45 +335,6 @@ std::vector<Spec>& registry() {
 std::string full_name(const CLI::App& app) {
   const std::string& own = app.get_name();
   return app.get_parent() ? full_name(*app.get_parent()) + " " + own : own;
-}
-
-std::vector<std::string> subcommand_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(sub->get_name());
-  return names;
-}
-
-// An argument without its option: the folder of the data.
-std::string meant_for_data(const CLI::App& app, const std::string& word) {
-  const CLI::Option* data = app.get_option_no_throw("--data");
-  std::error_code error;
-  if (data == nullptr || data->count() > 0 || !std::filesystem::exists(word, error)) return {};
-  return fmt::format("; did you mean --data {}?", word);
-}
-
-// Error text for an unrecognised argument, with a suggestion; empty if there is none.
-std::string unexpected_argument(const CLI::App& app) {
-  std::vector<std::string> rest = app.remaining();
-  if (rest.empty()) return {};
-  const auto option = std::find_if(rest.begin(), rest.end(), [](const std::string& word) {
-    return word.size() > 1 && word[0] == '-' && word != "--";
-  });
-  if (option != rest.end()) {
-    const std::string written = option->substr(0, option->find('='));
-    const std::string word =
-        written.substr(std::min(written.find_first_not_of('-'), written.size()));
-    return fmt::format("unknown option {}{}", written,
-                       option_suggestion(word, option_names(app), "--"));
-  }
-  const std::vector<std::string> subcommands = subcommand_names(app);
-  if (!subcommands.empty()) {
-    const std::string near = suggestion(rest[0], subcommands);
-    return fmt::format(
-        "unknown command {}{}", rest[0],
-        near.empty() ? fmt::format("; there are {}", fmt::join(subcommands, ", ")) : near);
-  }
-  return fmt::format("unexpected argument {}{}", rest[0], meant_for_data(app, rest[0]));
 }
 
 // A pipe would block before its size is known.
@@ -446,7 +412,7 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
     return report(
         app, fmt::format("{} is missing: {}", missing->get_name(true), missing->get_description()),
         usage);
-  return report(app, error.what(), usage);
+  return report(app, readable(command, error), usage);
 }
 
 std::string readable(const std::filesystem::filesystem_error& error) {

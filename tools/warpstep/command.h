@@ -43,8 +43,8 @@ std::string option_suggestion(std::string_view word, std::span<const std::string
 Check in_range(std::int64_t least, std::int64_t most);
 Check number_in_range(double least, double most);
 Check one_of(std::initializer_list<std::string_view> choices);
-// The usual upper limit leaves room for arithmetic.
-Check whole_number(std::uint64_t least = 0, std::uint64_t most = 1'000'000'000'000);
+inline constexpr std::uint64_t most_usual = 1'000'000'000'000;  // leaves room for arithmetic
+Check whole_number(std::uint64_t least = 0, std::uint64_t most = most_usual);
 Check finite_number();
 Check number_from_zero();   // finite
 Check number_above_zero();  // finite

@@ -161,12 +161,20 @@ class ConfigFile : public CLI::ConfigTOML {
                          option_suggestion(item.name, known));
       for (const CLI::App* app = &command; app->get_parent(); app = app->get_parent())
         item.parents.insert(item.parents.begin(), app->get_name());
+      const CLI::Option* option = command.get_option_no_throw("--" + item.name);
+      if (option == nullptr) option = command.get_option_no_throw(item.name);
+      if (option != nullptr && option->empty()) given_.push_back(option);
     }
     return read;
   }
 
+  bool has_given(const CLI::Option& option) const {
+    return std::ranges::find(given_, &option) != given_.end();
+  }
+
  private:
   const CLI::App& app_;
+  mutable std::vector<const CLI::Option*> given_;  // those that are not on the command line
 };
 
 }  // namespace
@@ -180,6 +188,15 @@ ConfigJson as_written_now(ConfigJson options) {
       shard != options.end() && shard->is_boolean())
     *shard = shard->get<bool>() ? "on" : "off";
   return options;
+}
+
+std::string file_of(const CLI::App& command, const CLI::Option& option) {
+  const CLI::App* program = &command;
+  while (program->get_parent()) program = program->get_parent();
+  const CLI::Option* const config = program->get_config_ptr();
+  const auto reader = std::dynamic_pointer_cast<ConfigFile>(program->get_config_formatter());
+  if (config == nullptr || config->empty() || !reader || !reader->has_given(option)) return {};
+  return config->results().back();
 }
 
 std::shared_ptr<CLI::Config> config_reader(const CLI::App& program) {

@@ -9,6 +9,7 @@
 namespace CLI {
 class App;
 class Config;
+class Option;
 }  // namespace CLI
 
 namespace warpstep::tools {
@@ -26,5 +27,7 @@ nlohmann::ordered_json as_written_now(nlohmann::ordered_json options);
 // reads a run's config.json: the options in it that the subcommand has, but --out, whose folder is
 // that run's. UsageError names what is wrong.
 std::shared_ptr<CLI::Config> config_reader(const CLI::App& program);
+// The --config file that gave the option's value; empty: the command line did.
+std::string file_of(const CLI::App& command, const CLI::Option& option);
 
 }  // namespace warpstep::tools

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -23,8 +24,11 @@ namespace {
 using testing::HasSubstr;
 
 struct Options {
-  std::string model;
-  int batch = 128;
+  std::string model, colour = "red";
+  int batch = 128, coats = 1;
+  std::uint64_t layers = 0;
+  double price = 0;
+  std::vector<double> tint{0, 0};
   bool quiet = false;
 };
 
@@ -35,6 +39,26 @@ Run declare_paint(Parser parser) {
       {.name = "model", .variable = &options->model, .help = "what to paint", .required = true});
   parser.add({.name = "--batch,-b", .variable = &options->batch, .help = "samples per step"});
   parser.add({.name = "--quiet", .variable = &options->quiet, .help = "print less"});
+  parser.add({.name = "--colour",
+              .variable = &options->colour,
+              .help = "of the walls",
+              .check = one_of({"red", "green"})});
+  parser.add({.name = "--coats",
+              .variable = &options->coats,
+              .help = "of paint",
+              .check = in_range(1, 9)});
+  parser.add(
+      {.name = "--layers", .variable = &options->layers, .help = "below", .check = whole_number()});
+  parser.add({.name = "--price",
+              .variable = &options->price,
+              .help = "of it",
+              .check = number_from_zero()});
+  parser.add({.name = "--tint",
+              .variable = &options->tint,
+              .help = "of it",
+              .check = number_in_range(0, 1),
+              .least = 2,
+              .most = 2});
   parser.footer("Example:\n  warpstep paint house");
   return [options] {
     fmt::print("{} {} {}\n", options->model, options->batch, options->quiet);
@@ -168,8 +192,52 @@ TEST(Program, RefusesWhatDoesNotFit) {
   EXPECT_THAT(run({"paint", "house", "door"}).err, HasSubstr("unexpected argument door"));
   EXPECT_THAT(run({"paint", "house", "--bs", "3"}).err, HasSubstr("did you mean --batch?"));
   EXPECT_THAT(run({"demolish"}).err, HasSubstr("unknown command demolish; there are "));
-  EXPECT_THAT(run({"paint", "house", "--batch", "many"}).err, HasSubstr("many"));
   EXPECT_EQ(run({"paint", "house", "--batch", "many"}).code, usage);
+}
+
+TEST(Program, SaysWhatIsWrongWithAValueInItsOwnWords) {
+  struct Case {
+    std::vector<const char*> arguments;
+    std::string message;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{"--batch"}, "--batch needs a value, --batch N: samples per step (default 128)"},
+           {{"--batch", "many"}, "--batch: 'many' is not a whole number"},
+           {{"--batch", "1", "-b", "2"}, "--batch is given 2 times (1, 2); give it once"},
+           {{"--quiet=maybe"}, "--quiet=maybe: it takes no value; write --quiet, or leave it out"},
+           {{"--quiet=7"}, "--quiet=7: it takes no value; write --quiet, or leave it out"},
+           {{"--tint", "1"}, "--tint has 1 value (1), but takes 2"},
+           {{"--tint", "1", "x"}, "--tint: 'x' is not a number from 0 to 1"},
+           {{"--colour", "Rde"}, "--colour: 'Rde' is not one of red, green; did you mean red?"},
+           {{"--coats", "0"}, "--coats: '0' is not a whole number from 1 to 9"},
+           {{"--coats", "2.0"}, "--coats: '2.0' is not written as a whole number from 1 to 9"},
+           {{"--layers", "99999999999999999999"},
+            "--layers: '99999999999999999999' is not a whole number from 0 to 1000000000000"},
+           {{"--price", "-1"}, "--price: '-1' is not a number from 0 on"},
+           {{"--price", "nan"}, "--price: 'nan' is not a number from 0 on"},
+           {{"--price", "1e300"}, "--price: '1e300' is too large: 3.4e+38 is the most"}}) {
+    std::vector<const char*> arguments{"paint", "house"};
+    arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, usage) << c.message;
+    EXPECT_EQ(outcome.err.substr(0, outcome.err.find('\n')), "warpstep paint: " + c.message);
+  }
+  EXPECT_EQ(run({"paint", "house", "--quiet=true", "--tint", "0", "1"}).out, "house 128 true\n");
+}
+
+TEST(Config, NamesTheFileOfAWrongValue) {
+  const auto refused = [](const char* text) {
+    const std::string path = config_file(text);
+    const std::string err = run({"paint", "house", "--config", path.c_str()}).err;
+    EXPECT_THAT(err, HasSubstr("warpstep paint: " + path + ": ")) << text;
+    return err;
+  };
+  EXPECT_THAT(refused("coats = 12"), HasSubstr(": coats: '12' is not a whole number from 1 to 9"));
+  EXPECT_THAT(refused("batch = [1, 2]"), HasSubstr(": batch has 2 values (1, 2), but takes 1"));
+  EXPECT_THAT(refused("quiet = 7"), HasSubstr(": quiet: '7' is neither true nor false"));
+  const std::string path = config_file("coats = 3");
+  EXPECT_THAT(run({"paint", "house", "--coats", "0", "--config", path.c_str()}).err,
+              HasSubstr("warpstep paint: --coats: '0' is not"));
 }
 
 TEST(Config, SuppliesOptionsAndPositionals) {

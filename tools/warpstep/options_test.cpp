@@ -169,7 +169,7 @@ TEST(StoredOptions, KeepTheCommandLinesRules) {
                                                            {"momentum", 1.5},
                                                            {"keep_best", 1}})
     EXPECT_THAT(with(key, value), HasSubstr(std::string("'") + key + "'")) << value;
-  EXPECT_THAT(with("accumulate", 0), AllOf(HasSubstr("'0' is not a whole number from 1 on"),
+  EXPECT_THAT(with("accumulate", 0), AllOf(HasSubstr("'0' is not a whole number from 1 to"),
                                            HasSubstr("give --accumulate on the command line")));
   for (const Json& broken : {Json(), Json(7), Json({{"options", 7}}), Json::object()})
     EXPECT_THROW(stored_options(broken, "f", Line().parser, {}), DataError);

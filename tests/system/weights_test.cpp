@@ -131,6 +131,23 @@ TEST_F(Weights, OfOtherImagesNameTheirChannelsOrSize) {
   expect_refused({"eval", run_, "--data", large}, 1,
                  AllOf(HasSubstr("the run was trained on images of 8x8x3"),
                        HasSubstr("scale them with --eval-transforms resize=8x8")));
+  // Weights without their run, and a run whose test images have another size.
+  const std::string weights = checkpoints(run_).back().string();
+  const Ended bare = run({"eval", "mlp", "--weights", weights, "--data", large, "--mean",
+                          "0.5,0.5,0.5", "--std", "0.25,0.25,0.25"});
+  EXPECT_EQ(bare.exit_code, 1);
+  EXPECT_THAT(bare.err, AllOf(HasSubstr("the data: images of 16x16x3 in 3 classes"),
+                              HasSubstr("scale the images with --eval-transforms resize=")));
+  for (const char* average : {"0", "0.9"}) {
+    const Ended uneven =
+        run({"train", "mlp", "--data", data_, "--out", folder_ / "uneven", "--device", "cpu",
+             "--batch", "32", "--transforms", "random-crop=6,normalize", "--eval-transforms",
+             "normalize", "--ema", average});
+    EXPECT_EQ(uneven.exit_code, 2);
+    EXPECT_THAT(uneven.err, HasSubstr("training images are 6x6x3 for the model and test images "
+                                      "8x8x3, but mlp has weights for one size only; bring test "
+                                      "images to the same: --eval-transforms resize=6x6"));
+  }
   const Ended scaled = run({"eval", run_, "--data", large, "--eval-transforms", "resize=8x8"});
   EXPECT_EQ(scaled.exit_code, 0) << scaled.err;
 }

@@ -266,15 +266,21 @@ void require_same_kind(const Subject& subject, const Source& source) {
 void load_weights_for(Subject& subject, const Source& source, Store& store) try {
   subject.load(store);
 } catch (const DataError& error) {
+  if (source.is_text()) throw;
+  if (!subject.is_run())
+    fail<DataError>(
+        "{}; the model is made for the data: images of {} in {} classes. If the weights are for "
+        "another size, scale the images with --eval-transforms resize=HEIGHTxWIDTH",
+        error.what(), source.row_shape().text(), source.dataset->classes().size());
   const auto data = subject.config().find("data");
-  if (source.is_text() || data == subject.config().end() || !data->is_object()) throw;
+  if (data == subject.config().end() || !data->is_object()) throw;
   const std::string then = data->value("image_shape", std::string());
   const std::string now = source.dataset->image_shape().text();
   if (then.empty() || then == now) throw;
   fail<DataError>(
-      "{}; the run was trained on images of {}, and those of {} have {}: scale them with "
-      "--eval-transforms resize={}",
-      error.what(), then, source.dataset->path(), now, then.substr(0, then.rfind('x')));
+      "the run was trained on images of {}, and those of {} have {}, for which the model has other "
+      "weights: scale them with --eval-transforms resize={} ({})",
+      then, source.dataset->path(), now, then.substr(0, then.rfind('x')), error.what());
 }
 
 int evaluate_run(const Parser& parser, const EvalRequest& request) {

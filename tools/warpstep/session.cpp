@@ -260,6 +260,32 @@ void require_fit(const Rebatched& run, std::uint64_t free) {
 
 }  // namespace
 
+namespace {
+
+// Whether images of both sizes go through the same weights: a layer of all pixels has others for
+// another size.
+bool has_weights_of(const Graph& step, const Graph& evaluation) {
+  if (step.parameters.size() != evaluation.parameters.size()) return false;
+  for (std::size_t p = 0; p < step.parameters.size(); ++p)
+    if (step.value(step.parameters[p].value).type.shape !=
+        evaluation.value(evaluation.parameters[p].value).type.shape)
+      return false;
+  return true;
+}
+
+void require_one_size(const RunOptions& options, const Source& training, const Source& test,
+                      const Backend& backend, const Graph& step) {
+  if (training.is_text() || training.row_shape() == test.row_shape()) return;
+  if (has_weights_of(step, evaluation_graph(options, test, backend))) return;
+  const Shape row = training.row_shape();
+  fail<UsageError>(
+      "training images are {} for the model and test images {}, but {} has weights for one size "
+      "only; bring test images to the same: --eval-transforms resize={}x{}",
+      row.text(), test.row_shape().text(), options.model, row[0], row[1]);
+}
+
+}  // namespace
+
 Programs fitting_programs(const RunOptions& options, const Source& training, const Source& test,
                           const std::shared_ptr<Backend>& backend, const Schedule& schedule,
                           std::uint64_t free) {
@@ -269,6 +295,7 @@ Programs fitting_programs(const RunOptions& options, const Source& training, con
   Programs programs;
   try {
     programs.step = training_program(options, training, backend, schedule);
+    require_one_size(options, training, test, *backend, programs.step->graph());
     programs.evaluation = evaluation_program(
         options, test, backend, averages(options) ? nullptr : programs.step->shared_store());
   } catch (const OutOfMemory&) {

@@ -34,6 +34,11 @@ bool stores_pixels(const Facts& facts) {
   return !is_jpeg(facts) || (!has(transforms, "crop") && !has(transforms, "resize"));
 }
 
+// Of JPEG files: those that pack makes seekable. It keeps progressive ones as they are.
+double seekable_share(const Facts& facts) {
+  return std::clamp(fields::number(facts.session.loader, "baseline_share", 1), 0.0, 1.0);
+}
+
 std::optional<RemedyChoice> deeper_queue(const Facts& facts, const LoaderModel& model) {
   const Stall& stall = facts.analysis.stall;
   if (stall.prefetch_needed == 0) return std::nullopt;
@@ -81,11 +86,18 @@ double pixel_bytes(const Facts& facts) {
   return decoded / samples * static_cast<double>(facts.analysis.loader.samples.size()) / bytes;
 }
 
+std::string progressive_text(const Facts& facts) {
+  return fmt::format(
+      " ({} of the files are progressive JPEG, which it keeps as they are: decoding them stays as "
+      "it is until `jpegtran -optimize` has made them baseline, without loss)",
+      quantity(1 - seekable_share(facts), Unit::share));
+}
+
 // The work that is left when a set has been packed.
 Remedy packed(const Facts& facts) {
   const LoaderView& view = facts.analysis.loader;
   const bool pixels = stores_pixels(facts);
-  const double decode = pixels ? decoded_decode : seekable_decode,
+  const double decode = pixels ? decoded_decode : 1 - seekable_share(facts) * (1 - seekable_decode),
                read = is_loose(facts) ? packed_read : 1;
   return {.cpu = 1 - cpu_share_of(view, "decode") * (1 - decode) -
                  cpu_share_of(view, "read") * (1 - read),
@@ -101,9 +113,13 @@ std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
   std::string advice = fmt::format("run `{}` once: ", *command);
   if (facts.analysis.stall.bound == Bound::io)
     advice += "a few large files can be read ahead";
+  else if (stores_pixels(facts))
+    advice += "it stores pixels, and reading is a copy";
+  else if (seekable_share(facts) > 0)
+    advice += "of seekable JPEG only a crop is decoded";
   else
-    advice += stores_pixels(facts) ? "it stores pixels, and reading is a copy"
-                                   : "of seekable JPEG only a crop is decoded";
+    advice += "a few large files are read faster";
+  if (!stores_pixels(facts) && seekable_share(facts) < 1) advice += progressive_text(facts);
   // How much of a read's latency was opening its file is not known: all of it goes, or none.
   Remedy without = packed(facts), with = packed(facts);
   if (is_loose(facts)) without.latency = 0, with.latency = 1;
@@ -173,8 +189,8 @@ std::vector<RemedyChoice> remedies(const Facts& facts, const LoaderModel& model,
   add(normalize_on_device(facts, model));
   // find_slow_reads() has these.
   if (waiting && facts.analysis.stall.bound == Bound::io) return choices;
-  add(pack(facts, model));
   add(keep_decoded(facts, model));
+  add(pack(facts, model));
   return choices;
 }
 
@@ -417,11 +433,9 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
     finding.evidence += ", which may be its latency or its bandwidth";
   const LoaderModel model(view, facts.view);
   std::vector<RemedyChoice> choices;
-  for (std::optional<RemedyChoice> choice : {pack(facts, model), keep_decoded(facts, model)})
+  for (std::optional<RemedyChoice> choice : {keep_decoded(facts, model), pack(facts, model)})
     if (choice && choice->gain.ns >= least_gain * facts.step_ns)
       choices.push_back(std::move(*choice));
-  std::ranges::stable_sort(choices, std::ranges::greater{},
-                           [](const RemedyChoice& choice) { return choice.gain.ns; });
   if (!choices.empty()) {
     advise(choices, facts.step_ns, finding);
   } else if (!shared && !is_loose(facts) && facts.option("shuffle", "full") == "full") {

@@ -63,10 +63,16 @@ LoaderCase rung(int number) {
 TEST(Findings, LeadUpTheLadder) {
   EXPECT_EQ(found(rung(1)).at(0).flag, "--workers 7");
   EXPECT_THAT(found(rung(1)).at(0).advice,
-              HasSubstr("after that --normalize device, then warpstep data pack"));
+              HasSubstr("after that --normalize device, then --tier mapped, then warpstep data "
+                        "pack"));
   EXPECT_EQ(found(rung(2)).at(0).flag, "--normalize device");
-  EXPECT_EQ(found(rung(3)).at(0).flag, "warpstep data pack shapes shapes-packed --decode");
-  EXPECT_THAT(found(rung(3)).at(0).advice, HasSubstr("--tier mapped"));
+  EXPECT_EQ(found(rung(3)).at(0).flag, "--tier mapped");  // a flag before a conversion
+  EXPECT_THAT(found(rung(3)).at(0).advice,
+              HasSubstr("after that warpstep data pack shapes shapes-packed --decode"));
+  SessionBuilder once = testing::loader_session(rung(3));
+  once.raw().loader["steps_per_epoch"] = 40;
+  once.raw().stamp["options"]["epochs"] = 1;  // nothing would be decoded again
+  EXPECT_EQ(found(once.build()).at(0).flag, "warpstep data pack shapes shapes-packed --decode");
   SessionBuilder automatic = testing::loader_session(rung(3));
   automatic.raw().stamp["options"]["tier"] = "auto";  // which chose decoded
   automatic.raw().loader["tier"] = "decoded";
@@ -84,14 +90,25 @@ TEST(Findings, LeadUpTheLadderOfJpegs) {
   LoaderCase c = rung(3);
   c.encoding = "jpeg";
   SessionBuilder builder = testing::loader_session(c);
+  builder.raw().loader["steps_per_epoch"] = 40;
+  builder.raw().stamp["options"]["epochs"] = 1;
   EXPECT_EQ(found(builder.build()).at(0).flag, "warpstep data pack shapes shapes-packed --decode");
   builder.raw().loader["transforms"] = "crop:224";  // photos of many sizes
   EXPECT_EQ(found(builder.build()).at(0).flag, "warpstep data pack shapes shapes-packed");
   EXPECT_THAT(found(builder.build()).at(0).advice, HasSubstr("seekable"));
+  const double gain = found(builder.build()).at(0).gain_ns;
+  builder.raw().loader["baseline_share"] = 0.25;
+  EXPECT_LT(found(builder.build()).at(0).gain_ns, 0.5 * gain);
+  EXPECT_THAT(found(builder.build()).at(0).advice,
+              HasSubstr("75.0 % of the files are progressive JPEG, which it keeps as they are"));
+  builder.raw().loader["baseline_share"] = 0;  // decoding stays as it is: reading hardly matters
+  for (const Finding& finding : found(builder.build())) EXPECT_LT(finding.gain_ns, 0.1 * gain);
+  builder.raw().loader["baseline_share"] = 1;
   builder.raw().loader["encoding"] = "packed jpeg";  // is packed
   EXPECT_THAT(found(builder.build()).at(0).flag, Not(HasSubstr("pack")));
   builder.raw().loader["encoding"] = "jpeg";
   builder.raw().loader["can_pack"] = false;
+  builder.raw().stamp["options"]["epochs"] = 9;
   EXPECT_EQ(found(builder.build()).at(0).flag, "--tier mapped");
 }
 
@@ -108,7 +125,8 @@ TEST(Findings, LeadUpTheLadderOnTwoCores) {
   c = rung(3);
   c.gpu = false;
   c.workers = c.cores = c.kernel_threads = 2;
-  EXPECT_THAT(found(c).at(0).flag, StartsWith("warpstep data pack"));
+  EXPECT_EQ(found(c).at(0).flag, "--tier mapped");
+  EXPECT_THAT(found(c).at(0).advice, HasSubstr("warpstep data pack"));
   c = rung(4);
   c.gpu = false;
   c.workers = c.cores = c.kernel_threads = 2;

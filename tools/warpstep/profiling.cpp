@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "data/decode/jpeg.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -84,6 +85,23 @@ int ordinal_of(const std::string& device) {
   return ordinal;
 }
 
+// Of some of the set's JPEG files: pack makes baseline ones seekable and keeps progressive ones.
+double baseline_share(const data::Dataset& set) {
+  constexpr std::uint64_t most = 16;
+  const std::uint64_t count = std::min(set.size(), most);
+  std::uint64_t jpeg = 0, baseline = 0;
+  data::Scratch scratch;
+  for (std::uint64_t i = 0; i < count; ++i) try {
+      const std::uint64_t index = i * set.size() / count;
+      const data::Sample sample = set.fetch(index, scratch);
+      if (sample.encoding != data::Encoding::jpeg) continue;
+      ++jpeg;
+      baseline += data::jpeg_traits(sample.bytes, set.name(index)).baseline ? 1 : 0;
+    } catch (const Error&) {  // it is broken, or gone by now
+    }
+  return jpeg > 0 ? static_cast<double>(baseline) / static_cast<double>(jpeg) : 1;
+}
+
 Json loader_json(const Source& source, const RunOptions& options, const Json& loading) {
   const int cores = allowed_cores();
   const std::string kind = source.kind();
@@ -109,6 +127,8 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
                                                : source.size() * static_cast<std::uint64_t>(
                                                                      source.row_shape().count())},
             {"host_budget_bytes", data::host_budget_bytes()}};
+  if (!source.is_text() && source.encoding == data::Encoding::jpeg)
+    json["baseline_share"] = baseline_share(*source.dataset);
   json["batches"] = loading.value("batches", std::uint64_t{0});
   json["trainer_wait_ns"] = loading.value("trainer_wait_ns", std::uint64_t{0});
   Json stages = Json::object();

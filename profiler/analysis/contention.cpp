@@ -237,9 +237,28 @@ WorkerParts worker_parts(const std::string& thread, const std::vector<std::uint6
   return parts;
 }
 
-std::vector<std::uint64_t> core_waits(const View& view) {
+namespace {
+
+// Between the end of the recorded step before, in the same window, and the begin of this one.
+std::uint64_t gap_before(const View& view, std::size_t step) {
+  const std::vector<Interval>& times = view.recorded.times();
+  if (step == 0 || times[step].begin_ns <= times[step - 1].end_ns) return 0;
+  const std::uint64_t from = times[step - 1].begin_ns, to = times[step].end_ns;
+  const bool together = std::ranges::any_of(view.windows, [&](const Window& window) {
+    return window.begin_ns <= from && to <= window.end_ns;
+  });
+  return together ? times[step].begin_ns - times[step - 1].end_ns : 0;
+}
+
+struct CoreWaits {
+  std::vector<std::uint64_t> in_steps;
+  std::uint64_t between_ns = 0;
+};
+
+CoreWaits find_core_waits(const View& view) {
   const Session& session = view.session;
-  std::vector<std::uint64_t> waits;
+  CoreWaits found;
+  std::vector<std::uint64_t>& waits = found.in_steps;
   for (const Span& span : session.spans) {
     if (session.kind(span) != Kind::counter || session.name(span.name) != "core wait ns") continue;
     const int step = view.recorded.at(span.begin_ns);
@@ -247,9 +266,21 @@ std::vector<std::uint64_t> core_waits(const View& view) {
     waits.resize(view.recorded.size());
     const auto i = static_cast<std::size_t>(step);
     const Interval& time = view.recorded.times()[i];
-    waits[i] = std::min(span.arg, time.end_ns - time.begin_ns);
+    const std::uint64_t gap = gap_before(view, i), length = time.end_ns - time.begin_ns;
+    std::uint64_t own = span.arg;
+    if (gap > 0)
+      own = static_cast<std::uint64_t>(static_cast<double>(own) * static_cast<double>(length) /
+                                       static_cast<double>(length + gap));
+    waits[i] = std::min(own, length);
+    found.between_ns += std::min(span.arg - own, gap);
   }
-  return waits;
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> core_waits(const View& view) {
+  return find_core_waits(view).in_steps;
 }
 
 Contention contention(const View& view) {
@@ -261,11 +292,12 @@ Contention contention(const View& view) {
   take_cores(view, sampled, within, found);
   take_threads(view, sampled, within, found);
   take_memory(sampled, within, found);
-  const std::vector<std::uint64_t> waits = core_waits(view);
-  if (!waits.empty())
+  const CoreWaits waits = find_core_waits(view);
+  if (const auto steps = static_cast<double>(waits.in_steps.size()); steps > 0) {
     found.trainer_delay_per_step_ns =
-        static_cast<double>(std::accumulate(waits.begin(), waits.end(), std::uint64_t{0})) /
-        static_cast<double>(waits.size());
+        static_cast<double>(std::reduce(waits.in_steps.begin(), waits.in_steps.end())) / steps;
+    found.between_delay_per_step_ns = static_cast<double>(waits.between_ns) / steps;
+  }
   return found;
 }
 

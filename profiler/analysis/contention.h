@@ -45,6 +45,8 @@ struct Contention {
   // Of the counted steps, read by the trainer's thread at each one: ns per step. Empty: not
   // recorded (levels below spans, sessions of older programs).
   std::optional<double> trainer_delay_per_step_ns;
+  // The same between these steps, in evaluations and checkpoints; ns per step.
+  double between_delay_per_step_ns = 0;
   std::optional<double> switches_per_s;  // involuntary ones, of the whole process
 
   // Memory.
@@ -65,7 +67,8 @@ Contention contention(const View& view);
 bool is_short_of_memory(const Contention& found);
 
 // The run delay of the trainer's thread in each recorded step (View::recorded), which it reads at
-// the step's end; at most the step's time. Empty: not recorded.
+// the step's end; at most the step's time. What it read after an evaluation or a checkpoint is of
+// these as well: the step has it in proportion to its time. Empty: not recorded.
 std::vector<std::uint64_t> core_waits(const View& view);
 
 // What a worker's time in the windows went to; the parts add up to it. The kernel counts a worker's

@@ -142,6 +142,24 @@ TEST(CoreWait, OfEachStepIsRecordedByTheTrainer) {
   EXPECT_EQ(break_down(session, {.tb_compatible = true}).steps[0].parts[wait], 0U);
 }
 
+// What the trainer reads after an evaluation is of that as well.
+TEST(CoreWait, BetweenStepsIsNotLost) {
+  SessionBuilder builder;
+  const double begins[] = {0, 100, 500};  // 300 us between the last two
+  for (int i = 0; i < 3; ++i)
+    builder.step(static_cast<std::uint64_t>(i + 1), begins[i], begins[i] + 100, 80)
+        .span(Kind::call, "c", begins[i] + 10, begins[i] + 90)
+        .span(Kind::counter, "core wait ns", begins[i], begins[i], 0, i == 2 ? 200'000 : 20'000);
+  builder.window(1, 3, 0, 600);
+  const Session session = builder.build();
+  EXPECT_THAT(core_waits(session), ElementsAre(20'000, 20'000, 50'000));
+  EXPECT_NEAR(contention(session).between_delay_per_step_ns, 50'000, 1e-6);
+  SessionBuilder apart = builder;  // between two windows nothing was read
+  apart.raw().windows.clear();
+  apart.window(1, 2, 0, 200).window(3, 3, 500, 600);
+  EXPECT_THAT(core_waits(apart.build()), ElementsAre(20'000, 20'000, 100'000));
+}
+
 TEST(WorkerParts, AddUpToTheWindows) {
   Contention found;
   found.window_ns = 1000;

@@ -59,6 +59,50 @@ double share_of_quota(const Contention& lost) {
   return delay > 0 ? std::min(1.0, lost.throttled_ns / delay) : 1;
 }
 
+// What waiting for a core cost, per step: as the trainer's thread counted it, in and between steps;
+// else, without its counts, by what was sampled.
+struct CoreWait {
+  double ns = 0, least_ns = 0, most_ns = 0;  // a range where the two last are not 0
+};
+
+CoreWait core_wait_of(const Facts& facts) {
+  const Contention& lost = facts.analysis.contention;
+  const double counted = facts.part(Category::core_wait) + lost.between_delay_per_step_ns;
+  if (counted > 0 || lost.trainer_delay_per_step_ns) return {counted, 0, 0};
+  // A device computes on while the host waits.
+  const double awake =
+      facts.on_host ? facts.step_ns
+                    : facts.step_ns - facts.part(Category::kernel) - facts.part(Category::copy);
+  CoreWait wait;
+  if (lost.has_delays && lost.trainer) {
+    // Samples are also of evaluations and checkpoints between the steps.
+    const double around = std::max(1.0, lost.window_ns / facts.steps / facts.step_ns),
+                 sampled = lost.trainer->delay_ns * 1e-9 * around * facts.step_ns;
+    wait.most_ns = std::min(awake, lost.kernels_delay_ns() * 1e-9 * around * facts.step_ns);
+    wait.least_ns = std::clamp(sampled - (around - 1) * facts.step_ns, 0.0, wait.most_ns);
+  } else {
+    wait.most_ns = std::min(awake, lost.others_share.value_or(0) * facts.step_ns);
+  }
+  wait.ns = (wait.least_ns + wait.most_ns) / 2;
+  return wait;
+}
+
+void promise(const CoreWait& wait, double share, const Facts& facts, Finding& finding) {
+  constexpr double least_range = 0.05;  // of a step: a narrower one is a number
+  finding.gain_ns = wait.ns * share;
+  if ((wait.most_ns - wait.least_ns) * share < least_range * facts.step_ns) return;
+  finding.gain_least_ns = wait.least_ns * share;
+  finding.gain_most_ns = wait.most_ns * share;
+}
+
+std::string with_between(std::string evidence, const Facts& facts) {
+  constexpr double least = 0.01;  // of a step
+  const double ns = facts.analysis.contention.between_delay_per_step_ns;
+  if (ns < least * facts.step_ns) return evidence;
+  return fmt::format("{}; {} per step of it in evaluations and checkpoints between steps", evidence,
+                     quantity(ns, Unit::ns));
+}
+
 // Fewer threads than now, if that many cores are free; 0: no such number.
 int fewer_threads(const Facts& facts, double free_cores) {
   const int now = kernel_threads(facts), fits = static_cast<int>(std::floor(free_cores + 0.25));
@@ -82,13 +126,15 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
   Finding finding{
       .key = "other-programs",
       .text = "Other programs take the cores that this run needs.",
-      .evidence = with_delays(fmt::format("{} of {} taken by others", quantity(others, Unit::share),
-                                          counted(lost.affinity_cores, "core")),
-                              lost),
+      .evidence = with_between(
+          with_delays(fmt::format("{} of {} taken by others", quantity(others, Unit::share),
+                                  counted(lost.affinity_cores, "core")),
+                      lost),
+          facts),
       .advice =
           "stop them, or run where cores are free; figures of this run are not those of a "
-          "quiet machine",
-      .gain_ns = facts.part(Category::core_wait) * (1 - share_of_quota(lost))};
+          "quiet machine"};
+  promise(core_wait_of(facts), 1 - share_of_quota(lost), facts, finding);
   if (const int fits = fewer_threads(facts, lost.affinity_cores * (1 - others))) {
     finding.flag = fmt::format("--threads {}", fits);
     finding.advice +=
@@ -104,16 +150,18 @@ void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings) {
   Finding finding{
       .key = "cpu-quota",
       .text = "The control group's CPU quota stops the run.",
-      .evidence = with_delays(
-          fmt::format("throttled in {:.0f} of {} ({}){}", throttled,
-                      counted(std::round(lost.periods_per_s * lost.seconds), "period"),
-                      quantity(*lost.throttled_share, Unit::share),
-                      lost.quota_cores ? fmt::format(", the quota is {:.2f} cores of {}",
-                                                     *lost.quota_cores, lost.affinity_cores)
-                                       : ""),
-          lost),
-      .advice = "raise the quota (docker --cpus, Kubernetes limits.cpu, cpu.max)",
-      .gain_ns = facts.part(Category::core_wait) * share_of_quota(lost)};
+      .evidence = with_between(
+          with_delays(
+              fmt::format("throttled in {:.0f} of {} ({}){}", throttled,
+                          counted(std::round(lost.periods_per_s * lost.seconds), "period"),
+                          quantity(*lost.throttled_share, Unit::share),
+                          lost.quota_cores ? fmt::format(", the quota is {:.2f} cores of {}",
+                                                         *lost.quota_cores, lost.affinity_cores)
+                                           : ""),
+              lost),
+          facts),
+      .advice = "raise the quota (docker --cpus, Kubernetes limits.cpu, cpu.max)"};
+  promise(core_wait_of(facts), share_of_quota(lost), facts, finding);
   // A thread more than the quota has cores spends it faster, and then all stop.
   if (const int fits = fewer_threads(facts, std::ceil(lost.quota_cores.value_or(0)))) {
     finding.flag = fmt::format("--threads {}", fits);

@@ -7,6 +7,7 @@ namespace {
 
 using testing::Case;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // On the host, with two threads of kernels on two cores.
 Case on_host() {
@@ -45,6 +46,41 @@ TEST(FindOtherPrograms, WhereTheyTakeCoresThatTheRunWants) {
   EXPECT_FALSE(c.finding("other-programs"));
   lost.others_share = 0.25;
   EXPECT_TRUE(c.finding("other-programs"));
+}
+
+TEST(FindOtherPrograms, CostWhatTheTrainerWaitedInAndBetweenSteps) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.others_share = 0.5;
+  lost.trainer_delay_per_step_ns = 2e5;
+  EXPECT_THAT(c.finding("other-programs")->evidence, Not(HasSubstr("between steps")));
+  lost.between_delay_per_step_ns = 1e5;  // of an evaluation
+  const auto finding = c.finding("other-programs");
+  EXPECT_EQ(finding->gain_ns, 3e5);
+  EXPECT_THAT(finding->evidence, HasSubstr("100 us per step of it in evaluations"));
+  EXPECT_EQ(finding->gain_most_ns, 0);
+}
+
+// With --profile steps the thread does not count its own waiting.
+TEST(FindOtherPrograms, CostWhatWasSampledWhereNothingElseIsKnown) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.others_share = 0.5;
+  c.part(Category::core_wait) = 0;
+  lost.trainer->delay_ns = 4e8;
+  EXPECT_NEAR(c.finding("other-programs")->gain_ns, 4e5, 1);
+  EXPECT_EQ(c.finding("other-programs")->gain_most_ns, 0);
+  lost.kernels = {.thread = "kernels", .delay_ns = 6e8};
+  EXPECT_NEAR(c.finding("other-programs")->gain_least_ns, 4e5, 1);
+  EXPECT_NEAR(c.finding("other-programs")->gain_most_ns, 6e5, 1);
+  lost.kernels.reset();
+  lost.window_ns = 12e6;  // 10 steps of 1 ms, and 2 ms between them
+  EXPECT_NEAR(c.finding("other-programs")->gain_least_ns, 2.8e5, 1);
+  EXPECT_NEAR(c.finding("other-programs")->gain_most_ns, 4.8e5, 1);
+  lost.has_delays = false;
+  lost.trainer.reset();
+  EXPECT_NEAR(c.finding("other-programs")->gain_most_ns, 5e5, 1);
+  EXPECT_NEAR(c.finding("other-programs")->gain_ns, 2.5e5, 1);
 }
 
 TEST(FindCpuQuota, WhereItStopsTheRun) {

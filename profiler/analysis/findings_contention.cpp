@@ -170,6 +170,38 @@ void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+// Time in which the process neither computed nor waited for anything that is known: not for a core,
+// for data, for other ranks or for a disk between steps.
+void find_stopped(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least_stopped = 0.15;  // of a step
+  constexpr double least_seconds = 1;     // of samples
+  const Contention& lost = facts.analysis.contention;
+  if (!facts.on_host || !lost.has_delays || !lost.trainer || lost.seconds < least_seconds) return;
+  if (is_short_of_memory(lost)) return;  // its pages are read from a disk
+  // Of several threads one is always at work in a step.
+  double explained = lost.trainer->on_cpu_ns + lost.trainer->delay_ns;
+  if (lost.kernels)
+    explained += (lost.kernels->on_cpu_ns + lost.kernels->delay_ns) * lost.kernels->threads;
+  const double steps_ns = facts.steps * facts.step_ns, all = std::max(lost.window_ns, steps_ns),
+               between = all - steps_ns;  // it may have waited for a disk in all of that
+  const double asleep = (facts.part(Category::data) + facts.part(Category::sync) +
+                         facts.part(Category::copy) + facts.part(Category::communication)) *
+                        facts.steps;
+  const double stopped = (all - explained * 1e-9 * all - between - asleep) / facts.steps;
+  if (stopped < least_stopped * facts.step_ns) return;
+  findings.push_back(
+      {.key = "stopped",
+       .text = "The process stood still for a part of each step.",
+       .evidence = fmt::format(
+           "{}: then it neither ran on a core nor waited for one, for data or for a device",
+           facts.of_step(stopped)),
+       .advice =
+           "find what stops it: another process that sends SIGSTOP and SIGCONT (a job manager, a "
+           "limit on CPU use, a debugger), a frozen control group, a virtual machine that is "
+           "suspended",
+       .gain_ns = stopped});
+}
+
 void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings) {
   const Contention& lost = facts.analysis.contention;
   const int kernels = kernel_threads(facts), workers = facts.analysis.loader.workers;

@@ -83,6 +83,33 @@ TEST(FindOtherPrograms, CostWhatWasSampledWhereNothingElseIsKnown) {
   EXPECT_NEAR(c.finding("other-programs")->gain_ns, 2.5e5, 1);
 }
 
+TEST(FindStopped, WhereNothingExplainsAPartOfTheSteps) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.trainer->on_cpu_ns = 8.1e8;  // and 0.5e8 without a core
+  EXPECT_FALSE(c.finding("stopped"));
+  lost.trainer->on_cpu_ns = 7.9e8;
+  const auto finding = c.finding("stopped");
+  ASSERT_TRUE(finding);
+  EXPECT_NEAR(finding->gain_ns, 1.6e5, 1);
+  EXPECT_THAT(finding->evidence, HasSubstr("160 us of 1.00 ms per step (16.0 %)"));
+  EXPECT_THAT(finding->advice, HasSubstr("SIGSTOP"));
+  c.part(Category::data) = 2e4;  // waits for the loader
+  EXPECT_FALSE(c.finding("stopped"));
+  c.part(Category::data) = 0;
+  lost.window_ns = 10.2e6;  // a checkpoint between the steps, which waits for its disk
+  EXPECT_FALSE(c.finding("stopped"));
+  lost.window_ns = 0;
+  lost.kernels = {.thread = "kernels", .threads = 1, .delay_ns = 0, .on_cpu_ns = 2e7};
+  EXPECT_FALSE(c.finding("stopped"));
+  lost.kernels.reset();
+  lost.memory_pressure = 0.05;
+  EXPECT_FALSE(c.finding("stopped"));
+  lost.memory_pressure.reset();
+  lost.seconds = 0.9;
+  EXPECT_FALSE(c.finding("stopped"));
+}
+
 TEST(FindCpuQuota, WhereItStopsTheRun) {
   Case c = on_host();
   Contention& lost = c.analysis.contention;

@@ -233,6 +233,21 @@ void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
                         .evidence = "--device ref",
                         .advice = "compute on another device: --device cpu",
                         .flag = "--device cpu"});
+  if (fields::flag(facts.options, "check_numerics", false)) {
+    Finding finding{.key = "check-numerics",
+                    .text = "Every call's results are checked for values that are not finite.",
+                    .evidence = fmt::format("--check-numerics: {} in calls, each followed by a "
+                                            "pass over what it wrote",
+                                            facts.of_step(facts.part(Category::kernel))),
+                    .advice =
+                        "leave out --check-numerics unless you look for such a value; other "
+                        "figures of this run hold for checked steps only"};
+    // How much of this is checks was not recorded: a pass over results is as long as a call at
+    // most.
+    finding.gain_most_ns = facts.unless_waiting(facts.part(Category::kernel));
+    finding.gain_ns = finding.gain_most_ns / 2;
+    findings.push_back(finding);
+  }
   const bool has_convolutions = std::ranges::any_of(
       facts.analysis.work.calls, [](const CallRow& call) { return call.op.starts_with("conv"); });
   if (fields::flag(facts.options, "exact_math", false) && has_convolutions && facts.on_host)

@@ -189,5 +189,17 @@ TEST(HostFindings, OptionsThatAreSlow) {
   EXPECT_EQ(c.finding("slow-option")->flag, "--device cpu");
 }
 
+TEST(HostFindings, ChecksOfEveryCall) {
+  Case c(false);
+  EXPECT_FALSE(c.finding("check-numerics"));
+  c.options()["check_numerics"] = true;
+  const auto finding = c.finding("check-numerics");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->advice, HasSubstr("leave out --check-numerics unless"));
+  EXPECT_THAT(finding->evidence, HasSubstr("1.00 ms of 1.00 ms per step"));
+  EXPECT_EQ(finding->gain_least_ns, 0);
+  EXPECT_EQ(finding->gain_most_ns, 1e6);  // how much of it was not recorded
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

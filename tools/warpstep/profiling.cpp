@@ -211,6 +211,7 @@ void Profiling::start(const fs::path& run, const Json& config, const Json& machi
   try {
     Json stamp = config;
     stamp.update(machine);
+    if (options_.check_numerics) stamp["options"]["check_numerics"] = true;
     if (options_.communicator) stamp["rank"] = options_.world().rank;
     begin(std::move(stamp), step, progress, steps_per_epoch);
   } catch (const std::exception& error) {  // a failing profile must not end the run

@@ -106,6 +106,7 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
         "--check-numerics does not go with --shard-optimizer on: it reads the moments of all "
         "weights");
   if (request.check_numerics) options.shard_optimizer = "off";
+  options.check_numerics = request.check_numerics;
   if (options.out.empty()) options.out = default_out(options.model);
   std::error_code error;
   if (fs::equivalent(options.out, options.data, error))

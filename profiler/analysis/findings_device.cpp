@@ -230,13 +230,22 @@ void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
 void find_communication(const Facts& facts, std::vector<Finding>& findings) {
   const double ns = facts.part(Category::communication);
   if (facts.share(Category::communication) <= least_communication) return;
-  findings.push_back(
-      {.key = "communication",
-       .text = "Devices wait for each other's gradients.",
-       .evidence = facts.of_step(ns),
-       .advice = "use a larger batch: it exchanges the same gradients for more samples",
-       .flag = facts.larger_batch(),
-       .gain_ns = facts.unless_waiting(ns / 2)});
+  Finding finding{.key = "communication",
+                  .text = facts.on_host ? "Ranks wait for each other's gradients."
+                                        : "Devices wait for each other's gradients.",
+                  .evidence = facts.of_step(ns),
+                  .flag = facts.larger_batch(),
+                  .gain_ns = facts.unless_waiting(ns / 2)};
+  const std::int64_t global = fields::whole(facts.options, "global_batch");
+  if (global > 0) finding.flag = fmt::format("--global-batch {}", 2 * global);
+  finding.advice = fmt::format(
+      "use a larger batch: {} exchanges the same gradients for twice the samples; `warpstep ranks "
+      "RUN RUN/ranks/1` says whether a late rank is waited for{}; docs/distributed.md",
+      finding.flag,
+      facts.on_host ? ""
+                    : " and which bucket of gradients is not hidden by computing "
+                      "(WARPSTEP_BUCKET_MIB sets their size)");
+  findings.push_back(finding);
 }
 
 namespace {

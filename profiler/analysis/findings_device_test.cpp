@@ -5,9 +5,11 @@
 namespace warpstep::profiler {
 namespace {
 
+using ::testing::AllOf;
 using testing::Case;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::SessionBuilder;
 
 TEST(DeviceFindings, NoneForAStepThatIsAllKernels) {
@@ -197,7 +199,17 @@ TEST(DeviceFindings, Communication) {
   c.part(Category::communication) = 100'000;
   EXPECT_FALSE(c.finding("communication"));
   c.part(Category::communication) = 100'001;
-  EXPECT_TRUE(c.finding("communication"));
+  const auto finding = c.finding("communication");
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->flag, "--batch 256");
+  EXPECT_THAT(finding->advice, AllOf(HasSubstr("warpstep ranks"), HasSubstr("docs/distributed.md"),
+                                     HasSubstr("WARPSTEP_BUCKET_MIB")));
+  c.options()["global_batch"] = 512;
+  EXPECT_EQ(c.finding("communication")->flag, "--global-batch 1024");
+  testing::Case host(false);
+  host.part(Category::communication) = 200'000;
+  EXPECT_THAT(host.finding("communication")->text, HasSubstr("Ranks wait"));
+  EXPECT_THAT(host.finding("communication")->advice, Not(HasSubstr("BUCKET")));
 }
 
 TEST(DeviceFindings, GainNothingWhileTheStepWaitsForData) {

@@ -167,23 +167,42 @@ void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
 
 namespace {
 
-// Of a step on the host: what it takes however small the batch is.
-double fixed_ns(const Facts& facts) {
-  double ns = facts.part(Category::cpu) + facts.part(Category::other);
-  for (const CallRow& call : facts.analysis.work.calls)
-    if (call.phase == "update" && call.op != "all_reduce" && call.op != "all_gather") ns += call.ns;
-  return ns;
+// Of a step on the host: what it takes however small the batch is. A short call that is far from
+// what its work takes at the machine's peak is mostly its overhead.
+struct Fixed {
+  double outside_ns = 0, update_ns = 0, short_ns = 0;
+  double sum() const { return outside_ns + update_ns + short_ns; }
+};
+
+Fixed fixed_of(const Facts& facts) {
+  constexpr double short_call_ns = 50'000;
+  Fixed fixed{.outside_ns = facts.part(Category::cpu) + facts.part(Category::other)};
+  for (const CallRow& call : facts.analysis.work.calls) {
+    if (is_communication(call.op)) continue;
+    if (call.phase == "update")
+      fixed.update_ns += call.ns;
+    else if (call.ns < short_call_ns && call.of_peak > 0)
+      fixed.short_ns += call.ns * (1 - std::min(1.0, call.of_peak));
+  }
+  return fixed;
 }
 
 void find_tiny_batch_on_host(const Facts& facts, std::vector<Finding>& findings) {
-  const double fixed = fixed_ns(facts);
-  if (fixed < least_fixed * facts.step_ns) return;
-  findings.push_back({.key = "tiny-batch",
-                      .text = "The fixed cost per step is high.",
-                      .evidence = "optimiser, and host time between calls: " + facts.of_step(fixed),
-                      .advice = "use a larger batch: it spreads the fixed cost over more samples",
-                      .flag = facts.larger_batch(),
-                      .gain_ns = facts.unless_waiting(fixed / 2)});
+  const Fixed fixed = fixed_of(facts);
+  // What others take of a step does not depend on its batch either, and has a finding of its own.
+  const double own_ns = facts.step_ns - facts.part(Category::core_wait);
+  if (fixed.sum() < least_fixed * own_ns) return;
+  Finding finding{.key = "tiny-batch",
+                  .text = "The fixed cost per step is high.",
+                  .evidence = "optimiser, and host time between calls: " +
+                              facts.of_step(fixed.outside_ns + fixed.update_ns),
+                  .advice = "use a larger batch: it spreads the fixed cost over more samples",
+                  .flag = facts.larger_batch(),
+                  .gain_ns = facts.unless_waiting(fixed.sum() / 2)};
+  if (fixed.short_ns > 0)
+    finding.evidence +=
+        fmt::format("; short calls that are mostly overhead: {}", facts.of_step(fixed.short_ns));
+  findings.push_back(finding);
 }
 
 }  // namespace

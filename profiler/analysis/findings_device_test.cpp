@@ -234,6 +234,26 @@ TEST(DeviceFindings, TinyBatchOnTheHost) {
   EXPECT_FALSE(update.finding("tiny-batch"));
 }
 
+// A text model on few tokens: each of many calls is mostly its overhead.
+TEST(DeviceFindings, TinyBatchOfManyShortCalls) {
+  Case c(false);
+  const auto with = [&](double ns, double of_peak) {
+    c.analysis.work.calls.assign(20, {.op = "linear", .ns = ns, .of_peak = of_peak});
+    return c.finding("tiny-batch");
+  };
+  const auto finding = with(25'000, 0.1);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->flag, "--batch 256");
+  EXPECT_DOUBLE_EQ(finding->gain_ns, 225'000);
+  EXPECT_THAT(finding->evidence, HasSubstr("mostly overhead: 450 us of 1.00 ms per step (45.0 %)"));
+  EXPECT_FALSE(with(25'000, 0.3));  // 350 us
+  c.part(Category::core_wait) = 200'000;
+  EXPECT_TRUE(with(25'000, 0.3)) << "of 800 us that the step computes";
+  c.part(Category::core_wait) = 0;
+  EXPECT_FALSE(with(25'000, 0));    // not known
+  EXPECT_FALSE(with(50'000, 0.1));  // long enough to be work
+}
+
 TEST(DeviceFindings, AreOfDevicesAlone) {
   Case c(false);
   c.part(Category::copy) = c.part(Category::sync) = 600'000;

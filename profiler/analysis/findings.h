@@ -71,6 +71,7 @@ void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings);
 void find_unaligned(const Facts& facts, std::vector<Finding>& findings);
 void find_layout_transposes(const Facts& facts, std::vector<Finding>& findings);
 void find_small_kernels(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_blocks(const Facts& facts, std::vector<Finding>& findings);
 void find_few_blocks(const Facts& facts, std::vector<Finding>& findings);
 void find_many_calls(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_layer(const Facts& facts, std::vector<Finding>& findings);

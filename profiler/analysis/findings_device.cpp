@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <map>
+#include <set>
 
 #include "profiler/analysis/findings.h"
 #include "profiler/analysis/loading.h"
@@ -187,11 +188,15 @@ Fixed fixed_of(const Facts& facts) {
   return fixed;
 }
 
-void find_tiny_batch_on_host(const Facts& facts, std::vector<Finding>& findings) {
-  const Fixed fixed = fixed_of(facts);
+bool is_mostly_fixed(const Facts& facts, const Fixed& fixed) {
   // What others take of a step does not depend on its batch either, and has a finding of its own.
   const double own_ns = facts.step_ns - facts.part(Category::core_wait);
-  if (fixed.sum() < least_fixed * own_ns) return;
+  return fixed.sum() >= least_fixed * own_ns;
+}
+
+void find_tiny_batch_on_host(const Facts& facts, std::vector<Finding>& findings) {
+  const Fixed fixed = fixed_of(facts);
+  if (!is_mostly_fixed(facts, fixed)) return;
   Finding finding{.key = "tiny-batch",
                   .text = "The fixed cost per step is high.",
                   .evidence = "optimiser, and host time between calls: " +
@@ -499,6 +504,67 @@ void find_many_calls(const Facts& facts, std::vector<Finding>& findings) {
          .text = fmt::format("Layer {} is {} calls per step.", layer.layer, layer.calls),
          .evidence = fmt::format("{}: {}", facts.of_step(layer.ns), ops_of(facts, layer.layer)),
          .advice = "replace the loop in the model by one op over all its rows"});
+  }
+}
+
+namespace {
+
+// "h.11.ln_1": "h.11", the first numbered block; "" without one.
+std::string block_of(const std::string& layer) {
+  for (std::size_t begin = 0; begin < layer.size();) {
+    const std::size_t end = std::min(layer.find_first_of("./", begin), layer.size());
+    const std::string_view name(layer.data() + begin, end - begin);
+    if (begin > 0 && !name.empty() &&
+        std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; }))
+      return layer.substr(0, end);
+    begin = end + 1;
+  }
+  return "";
+}
+
+// An op and its gradients in all blocks of the model.
+struct Repeated {
+  std::string op;
+  double ns = 0, possible_ns = 0;  // per step; what they would take at the machine's peak
+  std::set<std::string> blocks;
+};
+
+std::vector<Repeated> repeated_ops(const Work& work) {
+  std::vector<Repeated> all;
+  for (const CallRow& call : work.calls) {
+    const std::string block = block_of(call.layer), op = call.op.substr(0, call.op.find('.'));
+    if (block.empty() || call.of_peak <= 0) continue;
+    auto one = std::ranges::find(all, op, &Repeated::op);
+    if (one == all.end()) one = all.insert(all.end(), {.op = op});
+    one->ns += call.ns;
+    one->possible_ns += call.ns * std::min(1.0, call.of_peak);
+    one->blocks.insert(block);
+  }
+  return all;
+}
+
+}  // namespace
+
+// What is small in each block of a model may be much in all of them together.
+void find_slow_blocks(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least_repeated = 0.10;  // of a step
+  constexpr std::size_t least_blocks = 3;
+  // find_tiny_batch() reports these short calls.
+  if (facts.on_host && is_mostly_fixed(facts, fixed_of(facts))) return;
+  for (const Repeated& one : repeated_ops(facts.analysis.work)) {
+    if (one.blocks.size() < least_blocks || one.ns < least_repeated * facts.step_ns) continue;
+    const double of_peak = one.possible_ns / one.ns;
+    if (of_peak >= low_peak) continue;
+    findings.push_back(
+        {.key = "slow-blocks",
+         .text =
+             fmt::format("{} in {} blocks: {} of a step, far below this machine's peak.", one.op,
+                         one.blocks.size(), quantity(one.ns / facts.step_ns, Unit::share)),
+         .evidence = fmt::format("{} with its gradients, {} of the possible speed",
+                                 facts.of_step(one.ns), quantity(of_peak, Unit::share)),
+         .advice = fmt::format("look at the implementations and shapes of {} in the table of "
+                               "calls: what shortens one shortens all {} blocks",
+                               one.op, one.blocks.size())});
   }
 }
 

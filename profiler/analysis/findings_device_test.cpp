@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "profiler/analysis/testing_findings.h"
@@ -404,6 +405,37 @@ TEST(KernelFindings, SlowLayerIsToldWithoutAFlag) {
     EXPECT_EQ(layer(200'000, 0.1)->flag, "");
     EXPECT_EQ(layer(200'000, 0.1)->gain_ns, 0);
   }
+}
+
+// Each is small, all together are not.
+TEST(KernelFindings, SlowOpsOfEveryBlockAreAddedUp) {
+  Case c(false);
+  const auto blocks = [&](int count, double ns, double of_peak) {
+    c.analysis.work.calls.clear();
+    for (int i = 0; i < count; ++i)
+      for (const char* op : {"layer_norm", "layer_norm.dgrad", "linear"})
+        c.analysis.work.calls.push_back({.layer = fmt::format("h.{}.ln_1", i),
+                                         .op = op,
+                                         .ns = op[1] == 'a' ? ns / 2 : 1e4,
+                                         .of_peak = op[1] == 'a' ? of_peak : 0.9});
+    return c.finding("slow-blocks");
+  };
+  const auto finding = blocks(12, 11'667, 0.05);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->text,
+            "layer_norm in 12 blocks: 14.0 % of a step, far below this machine's peak.");
+  EXPECT_THAT(finding->evidence, HasSubstr("140 us of 1.00 ms per step (14.0 %)"));
+  EXPECT_EQ(finding->flag, "");
+  EXPECT_FALSE(blocks(12, 8'300, 0.05));  // below 10 % of a step
+  EXPECT_FALSE(blocks(12, 11'667, 0.2));
+  EXPECT_FALSE(blocks(12, 11'667, 0));     // not known
+  EXPECT_FALSE(blocks(2, 100'000, 0.05));  // no repeated block
+  EXPECT_TRUE(blocks(3, 50'000, 0.05));
+  EXPECT_FALSE(blocks(12, 40'000, 0.05)) << "short calls of a tiny batch";
+  EXPECT_TRUE(c.finding("tiny-batch"));
+  EXPECT_TRUE(blocks(3, 50'000, 0.05));
+  for (CallRow& call : c.analysis.work.calls) call.layer = "ln_1";
+  EXPECT_FALSE(c.finding("slow-blocks"));
 }
 
 }  // namespace

@@ -94,6 +94,11 @@ static void add_conv(List list) {
            Size{"3x3 of 8 channels of small maps", 21, 4, 5, 8, conv_op(16, 3, 1, 1)},
            Size{"3x3 of 64 to 16 channels", 3, 9, 11, 64, conv_op(16, 3, 1, 1)},
            Size{"3x3 of 16 to 8 channels", 2, 19, 33, 16, conv_op(8, 3, 1, 1)},
+           Size{"stem", 2, 37, 29, 3, conv_op(64, 7, 2, 3, 1, 1, false)},
+           Size{"stem with a bias, of 4 channels", 5, 17, 66, 4, conv_op(48, 7, 2, 3)},
+           Size{"stem of 1 channel of a wide map", 1, 17, 150, 1, conv_op(60, 7, 2, 3)},
+           Size{"stem of small maps", 8, 32, 32, 3, conv_op(64, 7, 2, 3, 1, 1, false)},
+           Size{"stem of one pixel", 3, 1, 1, 3, conv_op(40, 7, 2, 3)},
        })
     add(list, size);
   for (const Size& size : {

@@ -138,6 +138,11 @@ inline bool is_narrow(std::int64_t channels) {
          std::has_single_bit(static_cast<std::uint64_t>(channels));
 }
 
+// d_w = the sum of `rows` rows of 4 `quads` partial sums, added in order. d_w has 4 numbers for a
+// quad or, with `stored` 8, those and 4 zeros. In narrow_grad.cuda.cu.
+void add_weight_sums(const float* partials, unsigned rows, unsigned quads, unsigned stored,
+                     void* d_w, DType dtype, cudaStream_t stream);
+
 template <class Kernel>
 void allow_shared(Kernel* kernel, std::size_t bytes, const char* name) {
   constexpr std::size_t without_asking = 48 * 1024;

@@ -146,11 +146,12 @@ __global__ void __launch_bounds__(narrow_threads, 2)
 
 constexpr unsigned sum_quads = 8;  // of a block: 128 bytes of a row
 
-// d_w = the sum of the rows of partial sums.
+// d_w = the sum of the rows of partial sums. A quad of them is one of d_w or, where `stored` is 8
+// numbers in place of 4, is followed by 4 zeros there.
 template <class T>
 __global__ void __launch_bounds__(column_threads)
     narrow_weight_sums(const float* __restrict__ partials, unsigned rows, unsigned quads,
-                       T* __restrict__ d_w) {
+                       unsigned stored, T* __restrict__ d_w) {
   await_previous();
   const Place place{threadIdx.x % sum_quads, threadIdx.x / sum_quads, sum_quads,
                     column_threads / sum_quads};
@@ -159,7 +160,10 @@ __global__ void __launch_bounds__(column_threads)
   if (quad < quads)
     add_rows<float>(partials + 4 * quad, std::size_t{4} * quads, 0, rows, place, sum);
   sum_column(sum, place);
-  if (place.row == 0 && quad < quads) store(d_w + 4 * quad, sum);
+  if (place.row > 0 || quad >= quads) return;
+  store(d_w + stored * quad, sum);
+  constexpr float zeros[4] = {};
+  if (stored > 4) store(d_w + stored * quad + 4, zeros);
 }
 
 // How the tiles are shared by blocks, and a tile's work by warps.
@@ -229,6 +233,15 @@ void launch_weight_grad(const NarrowConv& conv, const WeightShares& shares, cons
 
 }  // namespace
 
+void add_weight_sums(const float* partials, unsigned rows, unsigned quads, unsigned stored,
+                     void* d_w, DType dtype, cudaStream_t stream) {
+  dispatch_narrow("narrow_weight_sums", dtype, [&]<class T>() {
+    launch_next("narrow_weight_sums", narrow_weight_sums<T>,
+                {.grid = blocks_for(quads, sum_quads), .block = column_threads, .stream = stream},
+                partials, rows, quads, stored, static_cast<T*>(d_w));
+  });
+}
+
 bool has_narrow_weight_grad(const NarrowConv& conv) {
   return has_tiles(conv) && is_narrow(conv.in) && is_narrow(conv.out);
 }
@@ -248,9 +261,8 @@ void narrow_weight_grad(const NarrowConv& conv, const void* x, const void* d_y, 
     sums(conv, shares, x, d_y, workspace, stream);
     const unsigned quads =
         index32("narrow_weight_grad", "weights", conv.out * std::int64_t{taps} * conv.in, 4);
-    launch_next("narrow_weight_sums", narrow_weight_sums<T>,
-                {.grid = blocks_for(quads, sum_quads), .block = column_threads, .stream = stream},
-                static_cast<const float*>(workspace), shares.blocks, quads, static_cast<T*>(d_w));
+    add_weight_sums(static_cast<const float*>(workspace), shares.blocks, quads, 4, d_w, dtype,
+                    stream);
   });
 }
 

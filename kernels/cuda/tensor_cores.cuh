@@ -28,7 +28,9 @@ template <class T>
 __device__ inline void multiply_add(float (&d)[4], const unsigned (&a)[4], unsigned b0,
                                     unsigned b1);
 
-// Begins to copy 16 bytes from global to shared memory, both at multiples of 16; or to write zeros.
+// Begins to copy 16 or 8 bytes from global to shared memory, both at multiples of as many; or to
+// write zeros.
+template <int bytes = 16>
 __device__ inline void begin_copy(void* shared, const void* global, bool zeros);
 // Ends a group of the thread's copies; none may be in it.
 __device__ inline void end_group();
@@ -75,12 +77,20 @@ __device__ inline void multiply_add<__nv_bfloat16>(float (&d)[4], const unsigned
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+template <int bytes>
 __device__ inline void begin_copy(void* shared, const void* global, bool zeros) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(global),
-                 "r"(zeros ? 0 : 16)
-               : "memory");
+  static_assert(bytes == 16 || bytes == 8);
+  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  if constexpr (bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(to), "l"(global), "r"(zeros ? 0 : 16)
+                 : "memory");
+  else  // only copies of 16 bytes can leave out the first cache
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
+                 :
+                 : "r"(to), "l"(global), "r"(zeros ? 0 : 8)
+                 : "memory");
 }
 __device__ inline void end_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -92,6 +102,7 @@ __device__ inline void await_groups() {
 
 #else
 
+template <int bytes>
 __device__ inline void begin_copy(void*, const void*, bool) {
   __trap();
 }
@@ -131,8 +142,9 @@ __device__ inline void multiply_add(float (&d)[4], const unsigned (&a)[4], unsig
   simt::multiply_add<T>(d, a, b0, b1);
 }
 
+template <int bytes>
 __device__ inline void begin_copy(void* shared, const void* global, bool zeros) {
-  simt::begin_copy(shared, global, zeros);
+  simt::begin_copy(shared, global, bytes, zeros);
 }
 __device__ inline void end_group() {
   simt::end_group();

@@ -343,7 +343,7 @@ bool has_any(std::string_view text, const std::array<std::string_view, n>& parts
 }
 
 // Names of the units themselves, of instructions, and of families that know no other way.
-constexpr std::array<std::string_view, 26> units{"hmma",          "_imma",
+constexpr std::array<std::string_view, 28> units{"hmma",          "_imma",
                                                  "_dmma",         "hgmma",
                                                  "qgmma",         "igmma",
                                                  "wgmma",         "wmma",
@@ -355,7 +355,8 @@ constexpr std::array<std::string_view, 26> units{"hmma",          "_imma",
                                                  "flash_fwd",     "flash_bwd",
                                                  "flash_attn",    "fmha",
                                                  "xmma",          "sdpa_sm",
-                                                 "narrow_kernel", "narrow_weight_kernel"};
+                                                 "narrow_kernel", "narrow_weight_kernel",
+                                                 "stem_product",  "stem_weight_kernel"};
 // Older names that torch_tb_profiler lists besides. Its conv2d_c1_k1 is not one of them: that is a
 // convolution of each channel by itself, without a product of matrices.
 constexpr std::array<std::string_view, 3> older{"dgrad_1x1_stride_2x2", "first_layer_wgrad_kernel",

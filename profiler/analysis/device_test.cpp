@@ -258,7 +258,9 @@ INSTANTIATE_TEST_SUITE_P(
         "void wmma_matmul<__half>(__half const*)", "gemm_tcgen05_ws_bf16", "dgrad_1x1_stride_2x2",
         "first_layer_wgrad_kernel", "_5x_cudnn_volta_hmma_nhwc_conv1x1",
         "void warpstep::cuda::(anonymous namespace)::narrow_kernel<__half, 1, true, false>",
-        "void warpstep::cuda::(anonymous namespace)::narrow_weight_kernel<__nv_bfloat16, 1, 2>"));
+        "void warpstep::cuda::(anonymous namespace)::narrow_weight_kernel<__nv_bfloat16, 1, 2>",
+        "void warpstep::cuda::(anonymous namespace)::stem_product_kernel<__half>",
+        "void warpstep::cuda::(anonymous namespace)::stem_weight_kernel<__nv_bfloat16>"));
 
 INSTANTIATE_TEST_SUITE_P(
     Names, OnOrdinaryUnits,

@@ -108,6 +108,25 @@ TEST_P(Emulator, CopiesToSharedMemoryAreThereWhenTheyAreAwaited) {
   EXPECT_THAT(std::span(out).subspan(64, 32), Each(0));
 }
 
+__global__ void copy_pairs(const int* in, int* out, unsigned skipped) {
+  int* const words = dynamic_shared<int>();
+  const unsigned own = 2 * threadIdx.x;
+  begin_copy<8>(words + own + skipped, in + own, threadIdx.x % 2 == 1);
+  end_group();
+  await_groups<0>();
+  out[own] = words[own];
+  out[own + 1] = words[own + 1];
+}
+
+TEST_P(Emulator, CopiesOfEightBytesAreAtMultiplesOfEight) {
+  std::vector<int> in(64, 7), out(64);
+  const LaunchShape shape{.grid = 1, .block = 32, .shared_bytes = 264};
+  launch("copy_pairs", copy_pairs, shape, in.data(), out.data(), 0U);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(out[idx(i)], i / 2 % 2 == 0 ? 7 : 0);
+  EXPECT_THAT([&] { launch("copy_pairs", copy_pairs, shape, in.data(), out.data(), 1U); },
+              testing::ThrowsMessage<simt::Error>(HasSubstr("is not at multiples of 8 bytes")));
+}
+
 __global__ void prefix_sums(const int* in, int* out) {
   int* sums = dynamic_shared<int>();
   const unsigned t = threadIdx.x;

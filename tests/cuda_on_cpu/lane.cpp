@@ -125,11 +125,11 @@ std::string Lane::place() const {
 }
 
 std::string Lane::operation_name() const {
-  constexpr std::array<const char*, 15> names{
+  constexpr std::array<const char*, 16> names{
       "nothing",          "__syncthreads",  "__syncthreads_count", "__syncthreads_and",
       "__syncthreads_or", "__syncwarp",     "__shfl_sync",         "__shfl_xor_sync",
       "__shfl_down_sync", "__shfl_up_sync", "__ballot_sync",       "__any_sync",
-      "__all_sync",       "load_matrices",  "multiply_add"};
+      "__all_sync",       "load_matrices",  "multiply_add",        "begin_copy"};
   return names[static_cast<std::size_t>(operation)];
 }
 

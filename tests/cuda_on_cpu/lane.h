@@ -52,7 +52,8 @@ class Lane {
   // Of 16 bytes to shared memory, in groups; the last group has not ended. From null: zeros.
   struct Copy {
     void* to;
-    const void* from;
+    const void* from;  // null: zeros
+    std::size_t bytes;
   };
   std::deque<std::vector<Copy>> copies{1};
 

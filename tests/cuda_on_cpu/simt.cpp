@@ -256,8 +256,12 @@ bool has_awaited() {
   return machine().running->has_awaited;
 }
 
-void begin_copy(void* shared, const void* global, bool zeros) {
-  machine().running->copies.back().push_back({shared, zeros ? nullptr : global});
+void begin_copy(void* shared, const void* global, std::size_t bytes, bool zeros,
+                std::source_location where) {
+  if ((std::bit_cast<std::uintptr_t>(shared) | std::bit_cast<std::uintptr_t>(global)) % bytes != 0)
+    fail_here(Operation::begin_copy, where,
+              "is not at multiples of " + std::to_string(bytes) + " bytes");
+  machine().running->copies.back().push_back({shared, zeros ? nullptr : global, bytes});
 }
 
 void end_group() {
@@ -269,9 +273,9 @@ void await_groups(std::size_t running) {
   for (; copies.size() > running + 1; copies.pop_front())
     for (const Lane::Copy& copy : copies.front()) {
       if (copy.from != nullptr)
-        std::memcpy(copy.to, copy.from, 16);
+        std::memcpy(copy.to, copy.from, copy.bytes);
       else
-        std::memset(copy.to, 0, 16);
+        std::memset(copy.to, 0, copy.bytes);
     }
 }
 

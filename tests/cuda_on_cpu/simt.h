@@ -66,9 +66,10 @@ inline std::uint64_t time_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 std::byte* dynamic_shared();
-// Copies of 16 bytes to shared memory (kernels/cuda/tensor_cores.cuh): they take place where they
-// are awaited, so that a kernel that does not wait reads what was there before.
-void begin_copy(void* shared, const void* global, bool zeros);
+// Copies of 16 or 8 bytes to shared memory (kernels/cuda/tensor_cores.cuh): they take place where
+// they are awaited, so that a kernel that does not wait reads what was there before.
+void begin_copy(void* shared, const void* global, std::size_t bytes, bool zeros,
+                std::source_location where = std::source_location::current());
 void end_group();
 void await_groups(std::size_t running);
 unsigned lane();
@@ -92,6 +93,7 @@ enum class Operation : std::uint8_t {
   all,
   load_matrices,
   multiply_add,
+  begin_copy,
 };
 
 // Waits for every thread of the block; returns for how many of them the predicate holds.

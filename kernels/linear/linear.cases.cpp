@@ -79,6 +79,14 @@ static void add_linear(List list) {
            Size{"odd", 3, 17, 5},
            Size{"no bias", 3, 24, 30, false},
            Size{"1000 classes", 3, 32, 1000},
+           Size{"10 outputs", 130, 264, 10},
+           Size{"3 outputs", 5, 8, 3},
+           Size{"3 outputs of one row", 1, 264, 3},
+           Size{"16 outputs", 5, 2048, 16},
+           Size{"6 outputs without bias", 130, 8, 6, false},
+           Size{"17 outputs", 5, 264, 17},
+           Size{"16 outputs of 261 rows", 261, 40, 16},
+           Size{"1025 rows", 1025, 8, 3},
        })
     add(list, size);
   add(list, {"all inputs equal", 3, 24, 7}, {Fill::Kind::constant, 1});
@@ -87,7 +95,15 @@ static void add_linear(List list) {
        {Size{"cifar10cnn fc1", 3, 2048, 130}, Size{"128 outputs", 5, 30, 128},
         Size{"one output", 7, 5, 1}, Size{"129 outputs", 4, 17, 129}, Size{"many rows", 70, 9, 40},
         Size{"one row", 1, 17, 24}, Size{"two rows", 2, 24, 30}})
-    add_masked(list, size, 10);
+    add_masked(list, size, 24);
+  // The gradient uses the first layer's output, not its mask, where the second has few outputs.
+  for (const auto& [size, classes] :
+       {std::pair{Size{"3 classes of one row", 1, 17, 24}, 3},
+        std::pair{Size{"10 classes of two rows", 2, 24, 264}, 10},
+        std::pair{Size{"10 classes", 130, 9, 264}, 10}, std::pair{Size{"16 classes", 5, 8, 8}, 16},
+        std::pair{Size{"10 classes of 10 inputs", 5, 24, 10}, 10},
+        std::pair{Size{"5 classes of 261 rows", 261, 9, 40}, 5}})
+    add_masked(list, size, classes);
   for (const Size& size : {Size{"128 outputs", 5, 30, 128}, Size{"12 outputs", 4, 17, 12},
                            Size{"one row", 1, 17, 24}, Size{"two rows", 2, 24, 30}})
     add_gelu(list, size, 10);

@@ -1,9 +1,12 @@
 // Linear layers and their adjoints as cublasLt's products; bias, relu, GELU and sums are fused
 // where it has an algorithm, else passes of our own. Bound by arithmetic, or by the weights for
-// small batches.
+// small batches. With few outputs, kernels of our own.
+#include <optional>
+
 #include "engine/core/error.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/gelu/gelu.cuda.h"
+#include "kernels/linear/few.cuda.h"
 #include "kernels/pointwise/pointwise.cuda.h"
 
 namespace warpstep::cuda {
@@ -24,6 +27,26 @@ std::shared_ptr<MatmulPlan> plan_if_possible(const Operands& operands, const Mat
   }
 }
 
+// The layer of y [N,out] = x [N,K] weight^T for kernels of our own, if its outputs are few.
+std::optional<FewOutputs> few_outputs(const Value& x, const Value& weight, const Value& y) {
+  const FewOutputs layer{.rows = x.type.shape[0],
+                         .inputs = stored_shape(x)[1],
+                         .outputs = weight.type.shape[0],
+                         .pitch = stored_shape(y)[1]};
+  const bool is_padded = stored_shape(weight) == Shape{layer.pitch, layer.inputs};
+  return is_padded && has_few_outputs(layer) ? std::optional(layer) : std::nullopt;
+}
+
+// That of a data gradient, whose operands are d_y and weight; it does not apply a GELU's slope.
+std::optional<FewOutputs> few_outputs(const LinearDataGrad& op, const Graph& graph,
+                                      const Node& node) {
+  if (op.gelu) return {};
+  const Value& d_y = graph.value(node.in[0]);
+  return few_outputs(graph.value(node.out[0]), graph.value(node.in[1]), d_y);
+}
+
+constexpr const char* few_outputs_name = "few outputs";
+
 // y [N,out] = x [N,K] weight^T: both operands are read along K, the best order for tensor cores.
 Matmul product_of(const Linear& op, const Graph& graph, const Node& node) {
   const Shape &x = stored_shape(graph.value(node.in[0])),
@@ -41,11 +64,20 @@ Matmul product_of(const Linear& op, const Graph& graph, const Node& node) {
                                 : Epilogue::bias};
 }
 
+// Whether the gradient after a layer with a mask reads its output instead, as our kernels do.
+bool is_mask_unread(const Graph& graph, const Node& layer) {
+  for (const Node& node : graph.nodes)
+    if (const auto* op = std::get_if<LinearDataGrad>(&node.op))
+      if (op->relu && node.in[2] == layer.out[1]) return few_outputs(*op, graph, node).has_value();
+  return false;
+}
+
 // The plan of a layer's product that also writes the relu's mask; null if cublasLt has none. Only
 // cublasLt knows the order of the mask's bits, so our kernels can neither write nor read it.
 // Without such a plan the mask is not written, and the gradient, which makes the same query for its
 // layer, uses the layer's output instead.
 std::shared_ptr<MatmulPlan> plan_with_mask(const Operands& operands, const Node& layer) {
+  if (is_mask_unread(operands.graph, layer)) return nullptr;
   Matmul matmul = product_of(std::get<Linear>(layer.op), operands.graph, layer);
   matmul.epilogue = Epilogue::relu_bias_aux;
   matmul.aux_pitch = 8 * operands.graph.value(layer.out[1]).type.shape[1];
@@ -97,6 +129,14 @@ std::unique_ptr<Kernel> bind_with_gelu(const Linear& op, const Matmul& matmul,
 std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
   const Matmul matmul = product_of(op, operands.graph, operands.node);
   if (op.gelu) return bind_with_gelu(op, matmul, operands);
+  // A mask is the business of cublasLt.
+  if (const auto few = few_outputs(operands.in(0), operands.in(1), operands.out(0));
+      few && !op.mask)
+    return launch_kernel(few_outputs_name,
+                         [few = *few, op, dtype = matmul.dtype](const Buffers& b, CudaStream& s) {
+                           few_forward(few, b.in[0], b.in[1], op.bias ? b.in[2] : nullptr, op.relu,
+                                       b.out[0], dtype, s.handle());
+                         });
   auto planned = op.mask ? plan_with_mask(operands, operands.node) : nullptr;
   const bool masked = planned != nullptr, relu_alone = op.relu && !op.bias;
   if (!planned) planned = plan(operands, matmul);
@@ -176,6 +216,13 @@ std::unique_ptr<Kernel> bind_with_gelu(const Matmul& matmul, const Operands& ope
 
 // d_x [N,K] = d_z [N,out] weight [out,K].
 std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands) {
+  if (const auto few = few_outputs(op, operands.graph, operands.node))
+    return launch_kernel(few_outputs_name,
+                         [few = *few, relu = op.relu, dtype = operands.dtype_in(0)](
+                             const Buffers& b, CudaStream& s) {
+                           few_data_grad(few, b.in[0], b.in[1], relu ? b.in[3] : nullptr, b.out[0],
+                                         relu ? b.out[1] : nullptr, dtype, s.handle());
+                         });
   const Shape &d_z = operands.stored_in(0), &w = operands.stored_in(1);
   const Matmul matmul{.dtype = operands.dtype_in(0),
                       .rows = d_z[0],
@@ -198,6 +245,13 @@ std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands)
 // d_weight [out,K] = d_z^T [out,N] x [N,K]; d_bias, the sums of d_z's columns, is part of the
 // product if cublasLt has an algorithm for both.
 std::unique_ptr<Kernel> bind(const LinearWeightGrad& op, const Operands& operands) {
+  if (const auto few = few_outputs(operands.in(0), operands.out(0), operands.in(1)))
+    return launch_kernel(few_outputs_name,
+                         [few = *few, bias = op.bias, dtype = operands.dtype_in(0)](
+                             const Buffers& b, CudaStream& s) {
+                           few_weight_grad(few, b.in[0], b.in[1], b.out[0],
+                                           bias ? b.out[1] : nullptr, dtype, s.handle());
+                         });
   const Shape &x = operands.stored_in(0), &d_z = operands.stored_in(1);
   Matmul matmul{.dtype = operands.dtype_in(0),
                 .rows = d_z[1],

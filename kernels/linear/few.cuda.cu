@@ -69,8 +69,9 @@ __global__ void __launch_bounds__(forward_threads, rows == 1 ? 2 : 1)
   __shared__ float of_warps[forward_warps][rows][values];
   const unsigned first = blockIdx.x * rows, last = of.rows - 1;
   // What the thread writes in the end: its bias is on the way from the start.
-  const unsigned row = threadIdx.x / of.pitch, output = threadIdx.x % of.pitch;
-  const bool writes = row < rows && first + row <= last;
+  const unsigned row = rows == 1 ? 0 : threadIdx.x / of.pitch;
+  const unsigned output = threadIdx.x - row * of.pitch;
+  const bool writes = threadIdx.x < rows * of.pitch && first + row <= last;
   const float added = writes && bias != nullptr ? widen(bias[output]) : 0;
 
   float sum[rows][values] = {};
@@ -129,43 +130,51 @@ __global__ void __launch_bounds__(grad_threads, 1)
   const unsigned column = (blockIdx.x * block_vectors + own) * width;
   const unsigned rows = blockDim.x / block_vectors;
   const bool inside = column < of.inputs;
+  const unsigned step = gridDim.y * rows;
+  unsigned r = blockIdx.y * rows + threadIdx.x / block_vectors;
+
+  // What a row needs is read one row ahead, that of the first row beside the weights.
+  Packed<T, width> relu{};
+  Packed<T, 4> gradients[outs / 4];
+  const auto fetch = [&](unsigned row) {
+    if (!inside || row >= of.rows) return;
+    if (before != nullptr) relu = read<width>(before + std::size_t{row} * of.inputs + column);
+#pragma unroll
+    for (int o = 0; o < outs; o += 4)
+      gradients[o / 4] = read<4>(d_y + std::size_t{row} * of.pitch + o);
+  };
+  fetch(r);
+  Packed<T, width> weights[outs];
+#pragma unroll
+  for (unsigned o = 0; o < outs; ++o)
+    if (inside) weights[o] = read<width>(w + o * of.inputs + column);
+
   float sum[width] = {};
-  if (inside) {
-    Packed<T, width> weights[outs];
+  for (; inside && r < of.rows; r += step) {
+    float d[outs], of_relu[width], product[width] = {};
+    unpack(relu, of_relu);
 #pragma unroll
-    for (unsigned o = 0; o < outs; ++o) weights[o] = read<width>(w + o * of.inputs + column);
-    for (unsigned r = blockIdx.y * rows + threadIdx.x / block_vectors; r < of.rows;
-         r += gridDim.y * rows) {
-      const std::size_t element = std::size_t{r} * of.inputs + column;
-      Packed<T, width> mask;
-      if (before != nullptr) mask = read<width>(before + element);
-      float d[outs];
+    for (int o = 0; o < outs; o += 4) {
+      float quad[4];
+      unpack(gradients[o / 4], quad);
 #pragma unroll
-      for (int o = 0; o < outs; o += 4) {
-        float quad[4];
-        load(d_y + std::size_t{r} * of.pitch + o, quad);
-#pragma unroll
-        for (int n = 0; n < 4; ++n) d[o + n] = quad[n];
-      }
-      float product[width] = {};
-#pragma unroll
-      for (int o = 0; o < outs; ++o) {
-        float b[width];
-        unpack(weights[o], b);
-#pragma unroll
-        for (int k = 0; k < width; ++k) product[k] += d[o] * b[k];
-      }
-      if (before != nullptr) {
-        float of_relu[width];
-        unpack(mask, of_relu);
-#pragma unroll
-        for (int k = 0; k < width; ++k) {
-          if (!(of_relu[k] > 0)) product[k] = 0;
-          sum[k] += product[k];
-        }
-      }
-      store(d_x + element, product);
+      for (int n = 0; n < 4; ++n) d[o + n] = quad[n];
     }
+    fetch(r + step);
+#pragma unroll
+    for (int o = 0; o < outs; ++o) {
+      float b[width];
+      unpack(weights[o], b);
+#pragma unroll
+      for (int k = 0; k < width; ++k) product[k] += d[o] * b[k];
+    }
+    if (before != nullptr)
+#pragma unroll
+      for (int k = 0; k < width; ++k) {
+        if (!(of_relu[k] > 0)) product[k] = 0;
+        sum[k] += product[k];
+      }
+    store(d_x + std::size_t{r} * of.inputs + column, product);
   }
   if (before == nullptr) return;
 

@@ -230,6 +230,9 @@ std::string tensor_cores(const ProgramCall& call, const CallTimes& times,
                          const std::string& precision) {
   if (times.has_tensor_kernels) return "yes";
   if (!times.has_kernels || !is_product(call.op)) return "";
+  // By a kernel of Warpstep (kernels/linear/few.cuda.cu), whose few sums do not need them.
+  constexpr std::string_view few = "few outputs";
+  if (call.implementation == few) return fmt::format("no: {}", few);
   return why_no_tensor_cores(call, precision);
 }
 

@@ -173,6 +173,8 @@ TEST(Work, SaysWhyTensorCoresAreNotUsed) {
   for (Json& value : builder.raw().program["calls"][1]["in"]) value["layout"] = "8x16";
   for (Json& value : builder.raw().program["calls"][1]["out"]) value["layout"] = "8x16";
   EXPECT_EQ(reasons("bf16"), (Texts{"no", "no", ""})) << "stored with more channels";
+  builder.raw().program["calls"][1]["implementation"] = "few outputs";
+  EXPECT_EQ(reasons("bf16"), (Texts{"no", "no: few outputs", ""}));
 }
 
 TEST(Work, CountsReplaysOfAGraphOnce) {

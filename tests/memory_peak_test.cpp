@@ -67,7 +67,9 @@ class Small final : public Backend {
     if (bytes > most_) fail<DeviceError>("cannot allocate {} bytes", bytes);
     return inner_->allocate(bytes);
   }
-  std::unique_ptr<Stream> make_stream() const override { return inner_->make_stream(); }
+  std::unique_ptr<Stream> make_stream(Precedence precedence) const override {
+    return inner_->make_stream(precedence);
+  }
   void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
     inner_->write(value, stored, plain);
   }

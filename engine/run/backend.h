@@ -33,6 +33,9 @@ struct Stream {
   virtual void after(Stream& other, std::uint64_t) { other.wait(); }
 };
 
+// Whose work a device starts first where that of several streams waits for room.
+enum class Precedence { first, second, last };
+
 // A step's calls, captured once and launched as one.
 class Recording {
  public:
@@ -105,7 +108,7 @@ class Backend : public std::enable_shared_from_this<Backend> {
   virtual std::shared_ptr<std::byte> allocate_host(std::size_t bytes) const {
     return allocate(bytes);
   }
-  virtual std::unique_ptr<Stream> make_stream() const = 0;
+  virtual std::unique_ptr<Stream> make_stream(Precedence precedence) const = 0;
   // Called before and after the calls of a step in the thread that enqueues them, to set and
   // restore the CPU's floating-point mode.
   virtual void begin_step() const {}

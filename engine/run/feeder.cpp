@@ -31,7 +31,7 @@ Feeder::Feeder(BatchSource& source, const Backend& backend, Stream& steps,
     : source_(source),
       backend_(backend),
       steps_(steps),
-      copies_(backend.make_stream()),
+      copies_(backend.make_stream(Precedence::first)),
       steps_per_launch_(steps_per_launch),
       ring_(buffers * steps_per_launch) {
   start();

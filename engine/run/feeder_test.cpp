@@ -44,7 +44,9 @@ class Device final : public Backend {
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
     return {new std::byte[bytes], std::default_delete<std::byte[]>()};
   }
-  std::unique_ptr<Stream> make_stream() const override { return std::make_unique<Copies>(); }
+  std::unique_ptr<Stream> make_stream(Precedence) const override {
+    return std::make_unique<Copies>();
+  }
   int steps_in_flight() const override { return 2; }
   void write(const Value&, void*, std::span<const std::byte>) const override {}
   void read(const Value&, const void*, std::span<std::byte>) const override {}

@@ -11,7 +11,7 @@ Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<
     : graph_(std::move(graph)),
       backend_(std::move(backend)),
       store_(std::move(store)),
-      stream_(backend_->make_stream()) {
+      stream_(backend_->make_stream(Precedence::first)) {
   if (store_) store_->fix_layouts(graph_);
   backend_->choose_layouts(graph_);
   store_sums_like_parameters(graph_);
@@ -19,6 +19,23 @@ Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<
   allocate();
   slots_.assign(graph_.inputs.size(), nullptr);
   find_addresses();
+}
+
+namespace {
+
+bool is_exchange(const AnyOp& op) {
+  return std::holds_alternative<AllReduce>(op) || std::holds_alternative<AllGather>(op);
+}
+
+}  // namespace
+
+// What runs beside the chain of calls that a step's time is made of must not delay it; sums over
+// ranks, which take few multiprocessors and long, must not be delayed.
+Precedence Program::precedence_of(int lane) const {
+  if (lane == Lanes::weight_gradients) return Precedence::second;
+  for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
+    if (lanes_.lane[n] == lane && is_exchange(graph_.nodes[n].op)) return Precedence::first;
+  return Precedence::last;
 }
 
 void Program::make_calls() {
@@ -39,7 +56,7 @@ void Program::make_calls() {
   lanes_ = std::move(planned.lanes);
   plan_ = std::move(planned.memory);
   for (int lane = 1; lane < Lanes::count; ++lane)
-    if (lanes_.used(lane)) side_[idx(lane)].stream = backend_->make_stream();
+    if (lanes_.used(lane)) side_[idx(lane)].stream = backend_->make_stream(precedence_of(lane));
 }
 
 void Program::allocate() {
@@ -50,14 +67,6 @@ void Program::allocate() {
     fail<OutOfMemory>("{}; {}", error.what(), memory_text(graph_, plan_));
   }
 }
-
-namespace {
-
-bool is_exchange(const AnyOp& op) {
-  return std::holds_alternative<AllReduce>(op) || std::holds_alternative<AllGather>(op);
-}
-
-}  // namespace
 
 bool Program::runs(std::size_t call) const {
   const AnyOp& op = graph_.nodes[idx(calls_[call].node)].op;

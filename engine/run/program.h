@@ -84,6 +84,7 @@ class Program {
   void make_calls();
   void allocate();
   void begin_in(int lane);
+  Precedence precedence_of(int lane) const;
   void wait_for_lanes(int node);
   void find_addresses();
 

@@ -109,7 +109,7 @@ class Cpu final : public Backend {
   void begin_step() const override { flush_denormals(); }
   void end_step() const override { restore_denormals(); }
 
-  std::unique_ptr<Stream> make_stream() const override {
+  std::unique_ptr<Stream> make_stream(Precedence) const override {
     settle_team();
     return std::make_unique<CpuStream>();
   }

@@ -48,7 +48,7 @@ TEST(Team, RunsWhereItIsPlaced) {
   std::vector<int> team;  // the last CPU first; more threads than CPUs share them
   for (std::size_t i = 0; i < threads; ++i) team.push_back(all[all.size() - 1 - i % all.size()]);
   place_threads({.team = team, .others = all});
-  const auto stream = backend->make_stream();
+  const auto stream = backend->make_stream(Precedence::first);
   std::vector<CpuSet> found(threads);
 #pragma omp parallel
   {

@@ -118,9 +118,8 @@ class Cuda final : public Backend {
   }
 
   bool wants(std::string_view fusion) const override {
-    if (fusion == fusion::linear_gelu || fusion == fusion::linear_dgrad_gelu)
-      return has_fast_gelu_epilogues();
-    return fusion != fusion::conv_pool;
+    const bool gelu = fusion == fusion::linear_gelu || fusion == fusion::linear_dgrad_gelu;
+    return !gelu || has_fast_gelu_epilogues();
   }
 
   bool computes(const AnyOp& op, const Types& in) const override {
@@ -136,11 +135,12 @@ class Cuda final : public Backend {
     return allocate_pinned(bytes);
   }
 
-  std::unique_ptr<Stream> make_stream() const override {
+  std::unique_ptr<Stream> make_stream(Precedence precedence) const override {
     if (!has_device()) return std::make_unique<NoStream>();
     use_device(context_.settings);
-    if (!context_.nccl) return std::make_unique<CudaStream>();
+    if (!context_.nccl) return std::make_unique<CudaStream>(precedence);
     return std::make_unique<CudaStream>(
+        precedence,
         [nccl = context_.nccl](const std::function<bool()>& done) { nccl->wait_until(done); });
   }
   bool has_side_lanes() const override { return true; }

@@ -29,9 +29,15 @@ EventHandle make_event(bool timing) {
   return EventHandle(event);
 }
 
-CudaStream::CudaStream(Waiting waiting) : waiting_(std::move(waiting)) {
+CudaStream::CudaStream(Precedence precedence, Waiting waiting) : waiting_(std::move(waiting)) {
+  int last = 0, first = 0;
+  check(cudaDeviceGetStreamPriorityRange(&last, &first), "cudaDeviceGetStreamPriorityRange");
   // Non-blocking: it does not wait for the default stream, which steps do not use.
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                     precedence == Precedence::first    ? first
+                                     : precedence == Precedence::second ? (first + last) / 2
+                                                                        : last),
+        "cudaStreamCreateWithPriority");
 }
 
 CudaStream::~CudaStream() {
@@ -186,7 +192,9 @@ std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()
   enqueue();
   const auto graph = capture.end();
   cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph.get(), 0), "cudaGraphInstantiate");
+  // Without this flag all kernels have the priority of the stream that the graph is launched to.
+  check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
+        "cudaGraphInstantiate");
   auto recording = std::make_unique<CudaRecording>(executable);
   // Uploaded here, not by the first launch, whose time would count as the first step's.
   check(cudaGraphUpload(executable, stream.handle()), "cudaGraphUpload");

@@ -25,7 +25,8 @@ class CudaStream final : public Stream {
   // Waits until done() is true: for work that other ranks of a job take part in, and that may
   // therefore never end. Empty: the runtime's own waits.
   using Waiting = std::function<void(const std::function<bool()>& done)>;
-  explicit CudaStream(Waiting waiting = {});
+  // Kernels have the stream's precedence in captured graphs, too.
+  explicit CudaStream(Precedence precedence = Precedence::first, Waiting waiting = {});
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;

@@ -44,7 +44,9 @@ class Reference final : public Backend {
     return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
   }
 
-  std::unique_ptr<Stream> make_stream() const override { return std::make_unique<HostStream>(); }
+  std::unique_ptr<Stream> make_stream(Precedence) const override {
+    return std::make_unique<HostStream>();
+  }
 
   void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
     if (!is_float(value.type.dtype)) {

@@ -15,6 +15,7 @@
 #include "engine/graph/layers.h"
 #include "engine/run/feeder.h"
 #include "engine/run/trainer.h"
+#include "kernels/cuda/runtime.h"
 #include "tests/cuda_on_cpu/fake_runtime.h"
 #include "tests/row_plans.h"
 #include "tests/tested_backend.h"
@@ -50,6 +51,7 @@ const std::set<std::string> forbidden_in_enqueue{"cudaMalloc",
                                                  "cudaDeviceSynchronize",
                                                  "cudaEventCreateWithFlags",
                                                  "cudaStreamCreateWithFlags",
+                                                 "cudaDeviceGetStreamPriorityRange",
                                                  "cudaFuncSetAttribute",
                                                  "cudaGetDeviceProperties"};
 
@@ -69,6 +71,7 @@ TEST(CudaEnqueue, AllocatesNothingAndWaitsForNothing) {
   for (cases::Case& c : light_cases(*backend)) {
     if (testing_support::lacks_engine(c, *backend))  // in f32
       c.graph = apply_precision(std::move(c.graph), Precision::fp16);
+    if (testing_support::lacks_engine(c, *backend)) continue;
     Trial trial(c, backend);
     trial.enqueue_all();  // the streams' events are created at their first use
     fake_cuda::reset_counts();
@@ -376,6 +379,20 @@ TEST(CudaDevice, LostNamesTheCallAndTheWayOn) {
                                        HasSubstr("the device is lost"), HasSubstr("--resume"))));
 }
 
+TEST(CudaStreams, HaveTheDevicesPriorities) {
+  const auto backend = open_tested_backend(backend_name);
+  const auto priority_of = [&](Precedence precedence) {
+    const auto stream = backend->make_stream(precedence);
+    int priority = 1;
+    EXPECT_EQ(cudaStreamGetPriority(static_cast<cuda::CudaStream&>(*stream).handle(), &priority),
+              cudaSuccess);
+    return priority;
+  };
+  EXPECT_EQ(priority_of(Precedence::first), -5);
+  EXPECT_EQ(priority_of(Precedence::second), -2);
+  EXPECT_EQ(priority_of(Precedence::last), 0);
+}
+
 // The current device is a thread's own; the feeder fills its buffers in a thread that it starts.
 TEST(CudaDevice, OfEveryThreadIsTheOneThatWasAskedFor) {
   fake_cuda::set_devices(2);
@@ -383,7 +400,7 @@ TEST(CudaDevice, OfEveryThreadIsTheOneThatWasAskedFor) {
   std::vector<std::shared_ptr<std::byte>> memory;
   std::thread([&] {
     memory.push_back(backend->allocate(1000));
-    const auto stream = backend->make_stream();
+    const auto stream = backend->make_stream(Precedence::first);
     memory.push_back(backend->allocate_host(1000));
     backend->fill(memory[0].get(), 0, 1000);
     backend->upload(*stream, memory[0].get(), memory[1].get(), 1000);

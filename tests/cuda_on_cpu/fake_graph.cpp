@@ -112,9 +112,11 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
-                                 unsigned long long) {
+                                 unsigned long long flags) {
   return call("cudaGraphInstantiate", [=](State& s) {
     if (executable == nullptr || !s.graphs.contains(graph)) return cudaErrorInvalidValue;
+    if ((flags & ~std::uint64_t{cudaGraphInstantiateFlagUseNodePriority}) != 0)
+      return cudaErrorNotSupported;
     *executable = std::make_unique<CUgraphExec_st>(CUgraphExec_st{graph->nodes}).release();
     s.executables.insert(*executable);
     return cudaSuccess;

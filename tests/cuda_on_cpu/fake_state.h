@@ -20,6 +20,9 @@ namespace warpstep::fake_cuda {
 struct Capture;
 using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
 using Tips = std::set<std::size_t>;  // indices of the nodes that precede the next one
+
+inline constexpr int greatest_priority = -5;  // of streams; the least is 0
+
 }  // namespace warpstep::fake_cuda
 
 // CUDA's names for the objects of its handles.
@@ -36,6 +39,7 @@ struct CUgraphExec_st {
 };
 struct CUstream_st {
   bool blocking = true;  // synchronises with the default stream
+  int priority = 0;
   std::shared_ptr<warpstep::fake_cuda::Capture> capture;
   warpstep::fake_cuda::Tips tips;
 };

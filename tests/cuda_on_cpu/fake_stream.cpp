@@ -103,6 +103,26 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     return cudaSuccess;
   });
 }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return call("cudaDeviceGetStreamPriorityRange", [=](State&) {
+    *least = 0;
+    *greatest = fake::greatest_priority;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  const cudaError_t status = cudaStreamCreateWithFlags(stream, flags);
+  if (status == cudaSuccess)  // the runtime clamps it, too
+    (*stream)->priority = std::clamp(priority, fake::greatest_priority, 0);
+  return status;
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  return call("cudaStreamGetPriority", [=](State& s) {
+    if (!fake::known(s, stream)) return cudaErrorInvalidValue;
+    *priority = stream == nullptr ? 0 : stream->priority;
+    return cudaSuccess;
+  });
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return call("cudaStreamDestroy", [=](State& s) { return fake::destroy(s, stream); });
 }

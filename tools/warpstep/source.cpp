@@ -80,7 +80,7 @@ void make_resident(Source& source, const Backend& backend) {
     return;
   }
   source.resident = backend.allocate(pixels.size());
-  const auto stream = backend.make_stream();
+  const auto stream = backend.make_stream(Precedence::first);
   backend.upload(*stream, source.resident.get(), pixels.data(), pixels.size());
   stream->wait();
 }

@@ -81,37 +81,68 @@ std::shared_ptr<dnn::Plan> plan(const Operands& operands, const dnn::Graph& grap
   return std::move(planned.plan);
 }
 
-}  // namespace
-
-namespace {
-
-void refuse_pool(const Operands& operands, const Conv& op) {
-  if (op.pool)
-    fail<Error>("cuda: {} ({}) was made by the fusion {}, which the CUDA backend does not support",
-                operands.node.title(), text(operands.node.op), fusion::conv_pool);
-}
-
 // Whether kernels of our own can compute in this type on this device.
-bool has_products(DType dtype, const Operands& operands) {
+bool has_products(DType dtype, const Settings& settings) {
   constexpr int with_tensor_cores = 80;  // that kernels/cuda/tensor_cores.cuh uses
   const bool is_16_bits = dtype == DType::f16 || dtype == DType::bf16;
-  return is_16_bits && operands.context.settings.compute_capability >= with_tensor_cores;
+  return is_16_bits && settings.compute_capability >= with_tensor_cores;
 }
 
-// The convolution for them, if it has their form.
-std::optional<NarrowConv> narrow(const Conv& op, const ConvShape& shape, const Operands& operands) {
-  if (!has_products(shape.dtype, operands)) return {};
+// The convolution for them, if it has their form. x and the outputs are as stored.
+std::optional<NarrowConv> narrow(const Conv& op, DType dtype, const Shape& x, std::int64_t out,
+                                 const Settings& settings) {
+  if (!has_products(dtype, settings)) return {};
   if (op.kernel != 3 || op.stride != 1 || op.padding != 1 || op.dilation != 1 || op.groups != 1)
     return {};
-  return NarrowConv{shape.x[0], shape.x[1], shape.x[2], shape.x[3], shape.y[3]};
+  return NarrowConv{.images = x[0],
+                    .height = x[1],
+                    .width = x[2],
+                    .in = x[3],
+                    .out = out,
+                    .pooled = op.pool.has_value(),
+                    .pool_relu = op.pool && op.pool->relu};
+}
+
+std::optional<NarrowConv> narrow(const Conv& op, const ConvShape& shape, const Operands& operands) {
+  return narrow(op, shape.dtype, shape.x, shape.y[3], operands.context.settings);
+}
+
+// That of images of shape x with the pool behind it. Of more work cuDNN's kernels are so much
+// faster that they outweigh the pool's passes.
+std::optional<NarrowConv> pooled(const Conv& op, DType dtype, const Shape& x,
+                                 const Settings& settings) {
+  constexpr std::int64_t vector = 8;    // channels are stored in whole vectors
+  constexpr std::int64_t few = 8 * 32;  // channels read times channels written
+  constexpr double little = 2.5e9;      // FLOPs
+  if (op.relu || op.pool->window != 2 || op.pool->stride != 2 || op.pool->padding != 0) return {};
+  if (op.out % vector != 0) return {};
+  const Shape stored{x[0], x[1], x[2], (x[3] + vector - 1) / vector * vector};
+  const std::optional<NarrowConv> conv = narrow(op, dtype, stored, op.out, settings);
+  if (!conv || !has_narrow_product(*conv) || !has_narrow_weight_grad(*conv)) return {};
+  if (conv->in * conv->out > few && conv->flops() > little) return {};
+  if (narrow_weight_grad_workspace(*conv, settings.multiprocessors) > settings.workspace_cap)
+    return {};
+  return conv;
+}
+
+NarrowConv require_pooled(const Conv& op, const Shape& x, const Operands& operands) {
+  const auto conv = pooled(op, operands.dtype_in(0), x, operands.context.settings);
+  if (!conv)
+    fail<Error>(
+        "cuda: {} ({}) was made by the fusion {}, for which the CUDA backend has no kernel of its "
+        "form",
+        operands.node.title(), text(operands.node.op), fusion::conv_pool);
+  return *conv;
 }
 
 // On an H200 the forward kernel takes 0.75 of cuDNN's time from 8 to 32 channels and 1.25 of it
 // from 32 to 64, that of the data gradient 0.4 and 1.7: those it has are faster.
-std::optional<NarrowConv> narrow_product(const Conv& op, const ConvShape& shape,
+std::optional<NarrowConv> narrow_product(const Conv& op, const Shape& x, const ConvShape& shape,
                                          const Operands& operands) {
-  std::optional<NarrowConv> conv = narrow(op, shape, operands);
-  if (conv && !has_narrow_product(*conv)) conv.reset();
+  constexpr std::int64_t few = 8 * 32;  // channels read times channels written
+  if (op.pool) return require_pooled(op, x, operands);
+  const std::optional<NarrowConv> conv = narrow(op, shape, operands);
+  if (!conv || conv->in * conv->out > few || !has_narrow_product(*conv)) return {};
   return conv;
 }
 
@@ -121,7 +152,8 @@ std::optional<NarrowConv> narrow_weight_grad(const Conv& op, const ConvShape& sh
                                              const Operands& operands) {
   constexpr std::int64_t few = 8 * 32, most = 32 * 64;  // channels read times channels written
   constexpr double little = 2.5e9;                      // FLOPs
-  std::optional<NarrowConv> conv = narrow(op, shape, operands);
+  if (op.pool) return require_pooled(op, operands.in_shape(0), operands);
+  const std::optional<NarrowConv> conv = narrow(op, shape, operands);
   if (!conv || !has_narrow_weight_grad(*conv)) return {};
   const std::int64_t channels = conv->in * conv->out;
   if (channels > most || (channels > few && conv->flops() > little)) return {};
@@ -131,11 +163,11 @@ std::optional<NarrowConv> narrow_weight_grad(const Conv& op, const ConvShape& sh
   return conv;
 }
 
-// The stem of a residual network from up to 4 channels of input 0. By bytes and products both
-// directions would take 0.15 ms of an H200 at 256x224x224, where cuDNN takes 1.1 and 0.8.
+// The stem of a residual network from up to 4 channels of input 0: 0.25 and 0.26 ms of an H200 at
+// 256x224x224, where cuDNN takes 1.1 and 0.8.
 std::optional<StemConv> stem(const Conv& op, const ConvShape& shape, const Operands& operands) {
   constexpr std::int64_t most_channels = 4, stored_channels = 8;
-  if (!has_products(shape.dtype, operands)) return {};
+  if (!has_products(shape.dtype, operands.context.settings)) return {};
   if (op.kernel != 7 || op.stride != 2 || op.padding != 3 || op.dilation != 1 || op.groups != 1)
     return {};
   if (operands.in_shape(0)[3] > most_channels || shape.x[3] != stored_channels) return {};
@@ -155,7 +187,8 @@ std::optional<StemConv> stem_weight_grad(const Conv& op, const ConvShape& shape,
 constexpr const char* stem_name = "stem 7x7 (tensor cores)";
 
 std::string narrow_name(const NarrowConv& conv) {
-  return fmt::format("narrow {} to {} (tensor cores)", conv.in, conv.out);
+  return fmt::format("narrow {} to {}{} (tensor cores)", conv.in, conv.out,
+                     conv.pooled ? ", pool" : "");
 }
 
 // How the gradient of the weights is computed.
@@ -168,12 +201,6 @@ struct WeightGrad {
 WeightGrad weight_grad_of(const Conv& op, const ConvShape& shape, const Operands& operands) {
   const int multiprocessors = operands.context.settings.multiprocessors;
   const DType dtype = shape.dtype;
-  if (const auto conv = narrow_weight_grad(op, shape, operands))
-    return {narrow_name(*conv), narrow_weight_grad_workspace(*conv, multiprocessors),
-            [=, conv = *conv](const Buffers& b, CudaStream& s) {
-              narrow_weight_grad(conv, b.in[0], b.in[1], b.out[0], b.workspace, multiprocessors,
-                                 dtype, s.handle());
-            }};
   if (const auto conv = stem_weight_grad(op, shape, operands))
     return {stem_name, stem_weight_grad_workspace(*conv, multiprocessors),
             [=, conv = *conv](const Buffers& b, CudaStream& s) {
@@ -197,20 +224,25 @@ WeightGrad weight_grad_of(const Conv& op, const ConvShape& shape, const Operands
 // pass of our own over y, which listings show.
 
 std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
-  refuse_pool(operands, op);
   const ConvShape shape{.dtype = operands.dtype_in(0),
                         .x = operands.stored_in(0),
                         .w = operands.stored_in(1),
                         .y = operands.stored_out()};
-  if (const auto conv = narrow_product(op, shape, operands))
-    return launch_kernel(narrow_name(*conv),
-                         [conv = *conv, op, dtype = shape.dtype](const Buffers& b, CudaStream& s) {
-                           narrow_forward(conv, b.in[0], b.in[1], op.bias ? b.in[2] : nullptr,
-                                          op.relu, b.out[0], dtype, s.handle());
-                         });
+  const int multiprocessors = operands.context.settings.multiprocessors;
+  if (const auto conv = narrow_product(op, operands.in_shape(0), shape, operands))
+    return launch_kernel(
+        narrow_name(*conv),
+        [conv = *conv, op, multiprocessors, dtype = shape.dtype](const Buffers& b, CudaStream& s) {
+          narrow_forward(conv,
+                         {.x = b.in[0],
+                          .w = b.in[1],
+                          .bias = op.bias ? b.in[2] : nullptr,
+                          .y = b.out[0],
+                          .y_index = op.pool ? as<std::uint8_t>(b.out[1]) : nullptr},
+                         op.relu, multiprocessors, dtype, s.handle());
+        });
   if (const auto conv = stem(op, shape, operands))
-    return launch_kernel(stem_name, [conv = *conv, op, dtype = shape.dtype,
-                                     multiprocessors = operands.context.settings.multiprocessors](
+    return launch_kernel(stem_name, [conv = *conv, op, multiprocessors, dtype = shape.dtype](
                                         const Buffers& b, CudaStream& s) {
       stem_forward(conv, b.in[0], b.in[1], op.bias ? b.in[2] : nullptr, op.relu, b.out[0],
                    multiprocessors, dtype, s.handle());
@@ -239,16 +271,21 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
-  refuse_pool(operands, op.conv);
   const ConvShape shape{.dtype = operands.dtype_in(0),
                         .x = operands.stored_out(),
                         .w = operands.stored_in(1),
                         .y = operands.stored_in(0)};
-  if (const auto conv = narrow_product(op.conv, shape, operands))
-    return launch_kernel(narrow_name(*conv),
-                         [conv = *conv, dtype = shape.dtype](const Buffers& b, CudaStream& s) {
-                           narrow_data_grad(conv, b.in[0], b.in[1], b.out[0], dtype, s.handle());
-                         });
+  const int multiprocessors = operands.context.settings.multiprocessors;
+  if (const auto conv = narrow_product(op.conv, op.input, shape, operands))
+    return launch_kernel(narrow_name(*conv), [conv = *conv, multiprocessors, dtype = shape.dtype](
+                                                 const Buffers& b, CudaStream& s) {
+      narrow_data_grad(conv,
+                       {.w = b.in[1],
+                        .d_y_index = conv.pooled ? as<std::uint8_t>(b.in[2]) : nullptr,
+                        .d_y = b.in[0],
+                        .d_x = b.out[0]},
+                       multiprocessors, dtype, s.handle());
+    });
   const auto planned =
       plan(operands, gradient_graph(operands.node.title(), op.conv, shape, Direction::data_grad));
   return launch_kernel(
@@ -262,13 +299,35 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
       planned->workspace_bytes());
 }
 
+namespace {
+
+std::unique_ptr<Kernel> narrow_weight_kernel(const NarrowConv& conv, bool bias,
+                                             const Operands& operands) {
+  const int multiprocessors = operands.context.settings.multiprocessors;
+  return launch_kernel(
+      narrow_name(conv),
+      [conv, bias, multiprocessors, dtype = operands.dtype_in(0)](const Buffers& b, CudaStream& s) {
+        narrow_weight_grad(conv,
+                           {.x = b.in[0],
+                            .d_y_index = conv.pooled ? as<std::uint8_t>(b.in[2]) : nullptr,
+                            .d_y = b.in[1],
+                            .d_w = b.out[0],
+                            .d_bias = bias ? b.out[1] : nullptr},
+                           b.workspace, multiprocessors, dtype, s.handle());
+      },
+      narrow_weight_grad_workspace(conv, multiprocessors));
+}
+
+}  // namespace
+
 // d_weight is written in the dtype of the inputs; d_bias is a pass of our own over d_z.
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
-  refuse_pool(operands, op.conv);
   const ConvShape shape{.dtype = operands.dtype_in(0),
                         .x = operands.stored_in(0),
                         .w = operands.stored_out(),
                         .y = operands.stored_in(1)};
+  if (const auto conv = narrow_weight_grad(op.conv, shape, operands))
+    return narrow_weight_kernel(*conv, op.conv.bias, operands);
   const WeightGrad weight_grad = weight_grad_of(op.conv, shape, operands);
   const std::int64_t rows = rows_of(shape.y), channels = shape.y.back();
   const std::size_t sums = op.conv.bias ? column_sums_workspace(rows, channels) : 0;
@@ -285,6 +344,10 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
           column_sums_unaligned(b.in[1], channels, b.out[1], rows, channels, dtype, s.handle());
       },
       std::max(weight_grad.workspace_bytes, sums));
+}
+
+bool computes_pooled(const Conv& op, const Types& in, const Context& context) {
+  return pooled(op, in[0].dtype, in[0].shape, context.settings).has_value();
 }
 
 }  // namespace warpstep::cuda

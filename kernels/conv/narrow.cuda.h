@@ -13,27 +13,39 @@
 namespace warpstep::cuda {
 
 // Stride 1 and padding 1: x [images,height,width,in], w [out,3,3,in], y [images,height,width,out],
-// with the channels as they are stored.
+// with the channels as they are stored. With a pool of 2x2 windows behind it (MaxPool), y and the
+// index of its maxima are [images,height/2,width/2,out], and so is d_y.
 struct NarrowConv {
   std::int64_t images = 0, height = 0, width = 0, in = 0, out = 0;
+  bool pooled = false, pool_relu = false;
   double flops() const { return 18.0 * static_cast<double>(images * height * width * in * out); }
 };
 
-// Whether there are kernels for it: both for the convolution and its gradient to x, up to 8 to 32
-// or 16 to 16 channels; for that of the weights.
+// Whether there are kernels for it, from 8 up to 128 channels each: for the convolution and its
+// gradient to x, for the gradient of the weights.
 bool has_narrow_product(const NarrowConv& conv);
 bool has_narrow_weight_grad(const NarrowConv& conv);
 
-// y = max(0, x * w + bias), without the maximum unless `relu`, without a bias if it is null. All
-// are of `dtype`, f16 or bf16; sums are f32.
-void narrow_forward(const NarrowConv& conv, const void* x, const void* w, const void* bias,
-                    bool relu, void* y, DType dtype, cudaStream_t stream);
-void narrow_data_grad(const NarrowConv& conv, const void* d_y, const void* w, void* d_x,
+// Operands that a convolution lacks are null. All are of one dtype, f16 or bf16, but for the index;
+// sums are f32.
+struct NarrowOperands {
+  const void *x = nullptr, *w = nullptr, *bias = nullptr;
+  void* y = nullptr;
+  std::uint8_t* y_index = nullptr;          // of a pool: written,
+  const std::uint8_t* d_y_index = nullptr;  // and read by the adjoints
+  const void* d_y = nullptr;
+  void *d_x = nullptr, *d_w = nullptr, *d_bias = nullptr;
+};
+
+// y = max(0, x * w + bias), without the maximum unless `relu`.
+void narrow_forward(const NarrowConv& conv, const NarrowOperands& operands, bool relu,
+                    int multiprocessors, DType dtype, cudaStream_t stream);
+void narrow_data_grad(const NarrowConv& conv, const NarrowOperands& operands, int multiprocessors,
                       DType dtype, cudaStream_t stream);
 
-// d_w, by partial sums of blocks in the workspace, which a second kernel adds in order.
+// d_w and d_bias, by partial sums of blocks in the workspace, which a second kernel adds in order.
 std::size_t narrow_weight_grad_workspace(const NarrowConv& conv, int multiprocessors);
-void narrow_weight_grad(const NarrowConv& conv, const void* x, const void* d_y, void* d_w,
-                        void* workspace, int multiprocessors, DType dtype, cudaStream_t stream);
+void narrow_weight_grad(const NarrowConv& conv, const NarrowOperands& operands, void* workspace,
+                        int multiprocessors, DType dtype, cudaStream_t stream);
 
 }  // namespace warpstep::cuda

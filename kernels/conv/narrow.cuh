@@ -102,11 +102,64 @@ __device__ inline unsigned tap_offset(unsigned tap, bool adjoint, unsigned line,
   return (at / 3 * line + at % 3) * pitch;
 }
 
-// Tiles of up to `pixels` pixels.
+// Of d_y, the gradient of pooled values, what reaches the pixel of that corner: the channels whose
+// maximum it was. `which` are the pool's 8 index bytes.
+template <class T>
+__device__ inline Packed<T, 8> of_corner(const Packed<T, 8>& d_y,
+                                         const Packed<std::uint8_t, 8>& which, unsigned corner) {
+  unsigned words[4], bytes[2];
+  std::memcpy(words, &d_y.word, sizeof words);
+  std::memcpy(bytes, &which.word, sizeof bytes);
+#pragma unroll
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned two = bytes[i / 2] >> (16 * (i % 2));
+    words[i] &=
+        ((two & 255U) == corner ? 0xffffU : 0U) | ((two >> 8 & 255U) == corner ? 0xffff0000U : 0U);
+  }
+  Packed<T, 8> kept;
+  std::memcpy(&kept.word, words, sizeof words);
+  return kept;
+}
+
+// load_patch() of the gradient that a 2x2 pool's adjoint would write, without writing it; the
+// images of d_y have half the rows and columns. The patch is complete when all threads are here.
+template <class T>
+__device__ inline void load_unpooled(const T* __restrict__ d_y,
+                                     const std::uint8_t* __restrict__ index, unsigned channels,
+                                     unsigned pitch, const NarrowTiles& tiles,
+                                     const TilePlace& place, unsigned char* patch) {
+  const unsigned vectors = channels / 8;
+  const unsigned shift = 31U - static_cast<unsigned>(__clz(static_cast<int>(vectors)));
+  const unsigned lines = tiles.tile_images * (tiles.tile_rows + 2);
+  const unsigned line_vectors = (tiles.width + 2) << shift;
+  const unsigned height = tiles.height / 2, width = tiles.width / 2;
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (unsigned line = warp; line < lines; line += narrow_warps) {
+    unsigned row = line;
+    const unsigned image = place.image + tiles.by_bordered_rows.split(row);
+    row += place.row - 1;  // wraps above the image
+    const bool inside = image < tiles.images && row / 2 < height;
+    const std::size_t begin =
+        inside ? (std::size_t{image} * height + row / 2) * width * channels : 0;
+    unsigned char* const to = patch + line * (tiles.width + 2) * pitch;
+#pragma unroll 4
+    for (unsigned i = lane; i < line_vectors; i += 32) {
+      const unsigned column = (i >> shift) - 1, vector = i & (vectors - 1);
+      Packed<T, 8> here;
+      if (inside && column / 2 < width) {
+        const std::size_t at = begin + column / 2 * channels + 8 * vector;
+        here = of_corner(read<8>(d_y + at), read<8>(index + at), row % 2 * 2 + column % 2);
+      }
+      write(reinterpret_cast<T*>(to + (i >> shift) * pitch + 16 * vector), here);
+    }
+  }
+}
+
+// Tiles of up to `pixels` pixels, or one row; in front of a pool of whole windows.
 inline NarrowTiles narrow_tiles(const NarrowConv& conv, unsigned pixels) {
   const auto height = static_cast<unsigned>(conv.height), width = static_cast<unsigned>(conv.width);
-  const unsigned rows =
-      std::clamp(std::min(pixels / width, patch_pixels / (width + 2) - 2), 1U, height);
+  unsigned rows = std::clamp(std::min(pixels / width, patch_pixels / (width + 2) - 2), 1U, height);
+  if (conv.pooled && rows < height) rows = std::max(2U, rows / 2 * 2);
   unsigned images = 1;
   if (rows == height)
     images = std::max(
@@ -138,19 +191,16 @@ inline bool is_narrow(std::int64_t channels) {
          std::has_single_bit(static_cast<std::uint64_t>(channels));
 }
 
-// d_w = the sum of `rows` rows of 4 `quads` partial sums, added in order. d_w has 4 numbers for a
-// quad or, with `stored` 8, those and 4 zeros. In narrow_grad.cuda.cu.
-void add_weight_sums(const float* partials, unsigned rows, unsigned quads, unsigned stored,
-                     void* d_w, DType dtype, cudaStream_t stream);
+// Where partial sums of weights go: 4 numbers of d_w for each of `quads` or, with `stored` 8, those
+// and 4 zeros; and `bias_quads` that follow, to d_bias.
+struct WeightSums {
+  void *d_w = nullptr, *d_bias = nullptr;
+  unsigned quads = 0, bias_quads = 0, stored = 4;
+};
 
-template <class Kernel>
-void allow_shared(Kernel* kernel, std::size_t bytes, const char* name) {
-  constexpr std::size_t without_asking = 48 * 1024;
-  if (bytes <= without_asking) return;
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-        name);
-}
+// The sum of `rows` rows of partial sums, added in order. In narrow_grad.cuda.cu.
+void add_weight_sums(const float* partials, unsigned rows, const WeightSums& into, DType dtype,
+                     cudaStream_t stream);
 
 template <class Run>
 void dispatch_narrow(const char* name, DType dtype, Run run) {

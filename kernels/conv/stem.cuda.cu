@@ -5,7 +5,7 @@
 //
 // Over 256x224x224 in f16 it reads 205 MB (half of each pixel is padding) and writes 411 MB, 0.13
 // ms of an H200; its products, 92 GFLOP with a third of padding, would take 0.15 ms at the 600
-// TFLOP/s that mma.sync reaches there. Not measured yet.
+// TFLOP/s that mma.sync reaches there. It takes 0.25 (bench/RECORDS.md).
 #include "kernels/conv/stem.cuh"
 
 namespace warpstep::cuda {

@@ -117,7 +117,8 @@ void stem_weight_grad(const StemConv& conv, const void* x, const void* d_y, void
   const StemTiles tiles = stem_tiles(conv);
   const unsigned blocks = stem_blocks(tiles, multiprocessors);
   dispatch_narrow("stem_weight_grad", dtype, [&]<class T>() {
-    allow_shared(stem_weight_kernel<T>, grad_shared_bytes, "stem_weight_grad");
+    allow_shared(reinterpret_cast<const void*>(stem_weight_kernel<T>), grad_shared_bytes,
+                 "stem_weight_grad");
     launch_next("stem_weight_grad", stem_weight_kernel<T>,
                 {.grid = blocks,
                  .block = stem_threads,
@@ -127,8 +128,10 @@ void stem_weight_grad(const StemConv& conv, const void* x, const void* d_y, void
                 static_cast<float*>(workspace), tiles, static_cast<unsigned>(conv.out));
   });
   add_weight_sums(static_cast<const float*>(workspace), blocks,
-                  static_cast<unsigned>(conv.out) * stem_taps * stem_taps, stem_stored, d_w, dtype,
-                  stream);
+                  {.d_w = d_w,
+                   .quads = static_cast<unsigned>(conv.out) * stem_taps * stem_taps,
+                   .stored = stem_stored},
+                  dtype, stream);
 }
 
 }  // namespace warpstep::cuda

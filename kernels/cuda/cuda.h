@@ -54,8 +54,10 @@ class Ticket {
   std::shared_ptr<std::byte> word_;
 };
 
-// Whether the library has an engine for an op of engine/graph/ops/norm_conv.h.
+// Whether there is an engine for an op of engine/graph/ops/norm_conv.h, or a kernel for a
+// convolution with a pool.
 bool computes(const AnyOp& op, const Types& in, const Context& context);
+bool computes_pooled(const Conv& op, const Types& in, const Context& context);
 
 // bind() of every op, defined in kernels/*/*.cuda.cpp.
 WARPSTEP_EACH_OP(WARPSTEP_DECLARE_BIND)

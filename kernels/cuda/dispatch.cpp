@@ -1,6 +1,13 @@
 #include "kernels/cuda/dispatch.h"
 
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
 #include "engine/core/error.h"
+#include "kernels/cuda/check.h"
 
 namespace warpstep::cuda {
 
@@ -13,6 +20,22 @@ void refuse_size(const char* kernel, const char* what, std::int64_t count, std::
                  std::int64_t multiple) {
   fail<DeviceError>("{}: {} {} given; the CUDA kernel accepts 0 to {}, in multiples of {}", kernel,
                     count, what, most, multiple);
+}
+
+void allow_shared(const void* kernel, std::size_t bytes, const char* name) {
+  constexpr std::size_t without_asking = 48 * 1024;
+  if (bytes <= without_asking) return;
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, std::size_t> allowed;  // of a device
+  const std::lock_guard lock(mutex);
+  int device = 0;
+  check(cudaGetDevice(&device), name);
+  std::size_t& most = allowed[{device, kernel}];
+  if (most >= bytes) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        name);
+  most = bytes;
 }
 
 }  // namespace warpstep::cuda

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/core/types.h"
@@ -18,6 +19,9 @@ namespace warpstep::cuda {
 // of `multiple`.
 [[noreturn]] void refuse_size(const char* kernel, const char* what, std::int64_t count,
                               std::int64_t most, std::int64_t multiple);
+
+// Allows launches of the kernel with so much dynamic shared memory; asks the runtime only once.
+void allow_shared(const void* kernel, std::size_t bytes, const char* name);
 
 // run.operator()<T>() with the element type of `dtype`.
 template <class Run>

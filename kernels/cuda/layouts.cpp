@@ -138,7 +138,7 @@ class LayoutPass {
     const std::int64_t in = pad ? stored(node.in[0]).back() : w.back();
     store_parameter(node.in[1], {out, w[1], w[2], in});
     if (op.bias) store_parameter(node.in[2], {out});
-    store(node.out[0], with_last(logical(node.out[0]), out));
+    for (const int id : node.out) store(id, with_last(logical(id), out));
   }
   void place(const ConvDataGrad& op, Node& node) {
     const Shape w = stored(node.in[1]);

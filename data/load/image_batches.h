@@ -51,7 +51,7 @@ Geometry row_geometry(const Dataset& dataset, std::uint64_t index, const Shape& 
 
 // Reads the headers of the samples, of a large set evenly spread ones, and throws the DataError of
 // the first whose header is broken or that has no row_geometry() for evaluation.
-void require_rows(const Dataset& dataset, const Recipe& recipe, std::uint64_t most = 10'000);
+void require_rows(const Dataset& dataset, const Recipe& recipe, std::uint64_t most = 1'000);
 
 class ImageBatches final : public BatchMaker {
  public:

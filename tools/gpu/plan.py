@@ -15,6 +15,7 @@ FLAGSHIP = "fp16"  # whole models: what the benchmarks run, before the rest
 # The batch norms' fusions with convolutions (engine/passes/fuse.h), off.
 NORMS_ALONE = " ".join(f"--no-fuse {row}" for row in ("conv+statistics", "dgrad+norm.dgrad", "norm+conv", "join+conv"))
 SHORTCUTS_ALONE = "--no-fuse norm.dgrad+norm.dgrad"
+POOLS_ALONE = "--no-fuse conv+pool"
 QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
 # The rows whose calls run beside others; the second changes nothing with a loss scale.
 CLOCK_ALONE, UPDATE_ALONE = "--no-fuse clock+forward", "--no-fuse update+backward"
@@ -25,7 +26,7 @@ PYTORCH = {"cifar10cnn": (128, 75), "resnet50": (256, 150)}
 SWITCHES = ("--autotune", "--no-graph", "--host-batches", "--overlap-launches")
 SEVERAL = tuple(f"--steps-per-launch {steps}" for steps in (8, 32))  # of a short step
 # name: model, batch, precision, seconds, switches
-SWITCHED = {"cifar10cnn": ("cifar10cnn", 128, "fp16", 60, (*SWITCHES, *SEVERAL, CLOCK_ALONE)),
+SWITCHED = {"cifar10cnn": ("cifar10cnn", 128, "fp16", 60, (*SWITCHES, *SEVERAL, CLOCK_ALONE, POOLS_ALONE)),
             "resnet50": ("resnet50", 256, "fp16", 100, (*SWITCHES, NORMS_ALONE, SHORTCUTS_ALONE)),
             "cifar10cnn-bf16": ("cifar10cnn", 128, "bf16", 20, (UPDATE_ALONE, CLOCK_ALONE))}
 

@@ -108,8 +108,8 @@ struct RunOptions {
   bool tensorboard = false;
   std::string out;
 
-  // Not an option: the ranks of a data-parallel job (ranks_of_job.h); null outside of one.
   bool check_numerics = false;  // of train, for its profile; no option of the table
+  // Not an option: the ranks of a data-parallel job (ranks_of_job.h); null outside of one.
   std::shared_ptr<Communicator> communicator;
   World world() const { return communicator ? communicator->world() : World{}; }
 };

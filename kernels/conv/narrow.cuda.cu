@@ -315,15 +315,21 @@ void launch_narrow(const NarrowCall& call, const ProductShares& shares) {
               static_cast<const T*>(call.bias), static_cast<T*>(call.y), call.y_index, shares.of);
 }
 
+// A pool is behind at least 16 outputs (has_narrow_product()): the adjoint reads no fewer, and
+// the convolution computes no fewer.
 template <class T, bool adjoint, bool pooled>
 void choose_narrow(const NarrowCall& call, const ProductShares& shares) {
-  if (shares.of.in == 8) {
-    if (shares.n == 1) return launch_narrow<T, 2, 1, 1, true, adjoint, pooled>(call, shares);
-    if (shares.n == 2) return launch_narrow<T, 2, 2, 1, true, adjoint, pooled>(call, shares);
-    if (shares.across == 1) return launch_narrow<T, 2, 4, 1, true, adjoint, pooled>(call, shares);
-    return launch_narrow<T, 2, 4, 2, true, adjoint, pooled>(call, shares);
-  }
-  if (shares.n == 1) return launch_narrow<T, 2, 1, 1, false, adjoint, pooled>(call, shares);
+  constexpr bool reads_8 = !(pooled && adjoint), writes_8 = !(pooled && !adjoint);
+  if constexpr (reads_8)
+    if (shares.of.in == 8) {
+      if constexpr (writes_8)
+        if (shares.n == 1) return launch_narrow<T, 2, 1, 1, true, adjoint, pooled>(call, shares);
+      if (shares.n == 2) return launch_narrow<T, 2, 2, 1, true, adjoint, pooled>(call, shares);
+      if (shares.across == 1) return launch_narrow<T, 2, 4, 1, true, adjoint, pooled>(call, shares);
+      return launch_narrow<T, 2, 4, 2, true, adjoint, pooled>(call, shares);
+    }
+  if constexpr (writes_8)
+    if (shares.n == 1) return launch_narrow<T, 2, 1, 1, false, adjoint, pooled>(call, shares);
   if (shares.n == 2) return launch_narrow<T, 2, 2, 1, false, adjoint, pooled>(call, shares);
   if (shares.across == 1) {
     if (shares.m == 1) return launch_narrow<T, 1, 4, 1, false, adjoint, pooled>(call, shares);
@@ -360,6 +366,7 @@ void run_narrow(const NarrowConv& conv, const NarrowCall& call, bool relu, int m
 }  // namespace
 
 bool has_narrow_product(const NarrowConv& conv) {
+  if (conv.pooled && conv.out < 16) return false;
   return has_tiles(conv) && is_narrow(conv.in) && is_narrow(conv.out) &&
          chosen_shares(conv, false, 1) && chosen_shares(conv, true, 1);
 }

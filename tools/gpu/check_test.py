@@ -47,11 +47,11 @@ class GpuCheck(standins.Staged):
         rows = [line for line in (self.out / "rows.md").read_text().splitlines() if line.startswith("|")]
         self.assertEqual(rows[0], header)
         self.assertEqual({row.count("|") for row in rows}, {header.count("|")})
-        self.assertEqual(len(rows), 2 + 7, rows)
+        self.assertEqual(len(rows), 2 + 8, rows)
         self.assertIn(f"{PASSED} passed, 0 failed", rows[2])
         self.assertIn("cifar10cnn step, batch 128, fp16, --autotune: 4.200x as long", rows[3])
         self.assertIn("cifar10cnn step, batch 128, fp16: **4.20x** (quartiles 4.10-4.30) PyTorch 2.9.0", rows[6])
-        self.assertIn("12.35 us, 2100 GB/s, 50.1 TFLOP/s, 71 % of the device's measured peak", rows[8])
+        self.assertIn("12.35 us, 2100 GB/s, 50.1 TFLOP/s, 71 % of the device's measured peak", rows[9])
         self.assertIsNone(re.search(r"[ `=]/", "\n".join(rows)), "a path of this machine")
 
     def test_no_device(self):

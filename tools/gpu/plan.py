@@ -20,8 +20,10 @@ QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
 # The rows whose calls run beside others; the second changes nothing with a loss scale.
 CLOCK_ALONE, UPDATE_ALONE = "--no-fuse clock+forward", "--no-fuse update+backward"
 CHANGED = {}  # step: {field: value}, for tests
-# model: batch, seconds for PyTorch's rows: a captured step is ready after 15 and 30 s, a compiled one later
-PYTORCH = {"cifar10cnn": (128, 75), "resnet50": (256, 150)}
+# model: batch, precision, memory format, seconds for PyTorch's rows: a captured step is ready after 10, 27 and 18 s, a
+# compiled one after 23 and more
+PYTORCH = {"cifar10cnn": (128, "fp16", "nhwc", 65), "resnet50": (256, "fp16", "nhwc", 120),
+           "gpt2": (8, "bf16", "rows", 60)}
 # Of step_peer, each alone against the defaults.
 SWITCHES = ("--autotune", "--no-graph", "--host-batches", "--overlap-launches")
 SEVERAL = tuple(f"--steps-per-launch {steps}" for steps in (8, 32))  # of a short step
@@ -67,12 +69,13 @@ def pytorch_steps(tree, arguments, files, scratch):
     why = ("emulated" if arguments.emulate else "no step_peer in this tree" if not peer else
            "no Python with PyTorch (set PYTHON to one)" if not found else
            "" if found[2] else f"PyTorch {found[1]} finds no CUDA device")
-    ours = [str(peer), "--device", "cuda", "--precision", "fp16", "--autotune", "--plan-cache", str(scratch / "plans")]
-    for model, (batch, seconds) in PYTORCH.items():
+    for model, (batch, precision, layout, seconds) in PYTORCH.items():
         batch = str(batch)
+        ours = [str(peer), "--device", "cuda", "--precision", precision, "--autotune", "--plan-cache",
+                str(scratch / "plans")]
         command = [found[0] if found else "python3", str(tree.source / "bench" / "peers" / "pytorch_step.py"),
-                   "--model", model, "--batch", batch, "--device", "cuda", "--precision", "fp16",
-                   "--settings", "graph-nhwc-fused-glibc,eager-nhwc-fused-glibc,compile-nhwc-fused-glibc",
+                   "--model", model, "--batch", batch, "--device", "cuda", "--precision", precision,
+                   "--settings", ",".join(f"{mode}-{layout}-fused-glibc" for mode in ("graph", "eager", "compile")),
                    "--survey-windows", "2", "--windows", "10" if arguments.quick else "20", "--limit", str(seconds),
                    "--out", str(files / f"pytorch-{model}.json"),
                    "--peer-cmd", " ".join(shlex.quote(word) for word in [*ours, "--model", model, "--batch", batch])]

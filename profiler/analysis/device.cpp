@@ -430,6 +430,21 @@ MeasuredShares measured_shares(const View& view, std::uint32_t device) {
   return {mean("SM active %"), mean("tensor pipe %"), mean("DRAM %")};
 }
 
+std::string short_kernel_name(std::string_view kernel) {
+  std::string name(kernel);
+  for (const std::string_view part : {"(anonymous namespace)::", "warpstep::cuda::"})
+    for (std::size_t at = 0; (at = name.find(part, at)) != std::string::npos;)
+      name.erase(at, part.size());
+  constexpr std::string_view nothing = "void ";
+  if (name.starts_with(nothing)) name.erase(0, nothing.size());
+  int depth = 0;  // of template arguments, which may have casts
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    depth += name[i] == '<' ? 1 : name[i] == '>' ? -1 : 0;
+    if (name[i] == '(' && depth == 0 && i > 0) return name.substr(0, i);
+  }
+  return name;
+}
+
 bool has_kernels(const Session& session) {
   return std::ranges::find(session.activities, What::kernel, &Activity::what) !=
          session.activities.end();

@@ -43,6 +43,10 @@ Occupancy occupancy(const Device& device, const Launch& launch);
 // Of a kernel's grid; at most 2^30, as more than a device holds is as good as all.
 std::uint64_t blocks_of(const Activity& kernel);
 
+// A kernel's name where there is little room: without its parameters, "void", unnamed namespaces
+// and Warpstep's own.
+std::string short_kernel_name(std::string_view kernel);
+
 // Whether a kernel runs on tensor cores, by the names that NVIDIA's libraries give.
 bool uses_tensor_cores(std::string_view kernel);
 

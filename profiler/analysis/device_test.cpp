@@ -262,6 +262,19 @@ INSTANTIATE_TEST_SUITE_P(
         "void warpstep::cuda::(anonymous namespace)::stem_product_kernel<__half>",
         "void warpstep::cuda::(anonymous namespace)::stem_weight_kernel<__nv_bfloat16>"));
 
+TEST(KernelNames, AreShortWithoutParametersAndOurNamespaces) {
+  EXPECT_EQ(
+      short_kernel_name("void warpstep::cuda::(anonymous namespace)::update_kernel<(warpstep::"
+                        "cuda::UpdateRule::Kind)3, __half>(warpstep::cuda::UpdateRule, int)"),
+      "update_kernel<(UpdateRule::Kind)3, __half>");
+  EXPECT_EQ(short_kernel_name("warpstep::cuda::(anonymous namespace)::clock_kernel(long)"),
+            "clock_kernel");
+  EXPECT_EQ(short_kernel_name("void at::native::reduce_kernel<512, 1>(at::Tensor)"),
+            "at::native::reduce_kernel<512, 1>");
+  for (const char* plain : {"", "nvjet_sm90_hsh_64x32_64x16_1x2_h_bz_NNT", "Memcpy HtoD"})
+    EXPECT_EQ(short_kernel_name(plain), plain);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Names, OnOrdinaryUnits,
     ::testing::Values(

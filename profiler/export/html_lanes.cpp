@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "profiler/analysis/device.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
 
@@ -251,8 +252,9 @@ class Collector {
       const std::uint32_t css = activity.what == What::copy  ? std::uint32_t{copy}
                                 : activity.what == What::set ? std::uint32_t{set}
                                                              : std::uint32_t{kernel};
-      items_[lane_of(lane)].push_back(
-          {activity.start_ns, activity.end_ns, name_of(session_.name(activity.name)), css, 0});
+      items_[lane_of(lane)].push_back({activity.start_ns, activity.end_ns,
+                                       name_of(short_kernel_name(session_.name(activity.name))),
+                                       css, 0});
     }
   }
 

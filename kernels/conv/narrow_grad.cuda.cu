@@ -38,7 +38,7 @@ __device__ inline void load_pooled(const T* __restrict__ d_y,
                                    unsigned block_out, const TilePlace& place, unsigned char* to) {
   const NarrowTiles& tiles = of.tiles;
   const unsigned height = tiles.height / 2, width = tiles.width / 2;
-  // The index among all pooled pixels, or out of the image.
+  // Where the block's outputs of a pooled pixel begin, and whether the image has that pixel.
   const auto index_of = [&](unsigned p, bool& is_pixel) {
     unsigned column = p;
     unsigned row = of.by_pooled_width.split(column);

@@ -123,6 +123,8 @@ class Cuda final : public Backend {
   }
 
   bool computes(const AnyOp& op, const Types& in) const override {
+    if (const auto* conv = std::get_if<Conv>(&op))
+      return conv->pool && computes_pooled(*conv, in, context_);
     return cuda::computes(op, in, context_);
   }
 

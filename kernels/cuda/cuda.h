@@ -54,9 +54,9 @@ class Ticket {
   std::shared_ptr<std::byte> word_;
 };
 
-// Whether there is an engine for an op of engine/graph/ops/norm_conv.h, or a kernel for a
-// convolution with a pool.
+// Whether the library has an engine for an op of engine/graph/ops/norm_conv.h.
 bool computes(const AnyOp& op, const Types& in, const Context& context);
+// Whether there are kernels for a convolution with a pool, and for its gradients.
 bool computes_pooled(const Conv& op, const Types& in, const Context& context);
 
 // bind() of every op, defined in kernels/*/*.cuda.cpp.

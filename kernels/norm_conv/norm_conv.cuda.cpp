@@ -256,8 +256,6 @@ bool computes(const AnyOp& any, const Types& in, const Context& context) {
           // cuDNN 9 has such engines only in f16; not asking for others saves the time of a query.
           return shape.dtype == DType::f16 && is_unpadded(shape) &&
                  context.dnn->supports(FusedGraph<Op>::graph(op, shape, "asked"));
-        } else if constexpr (std::is_same_v<Op, Conv>) {
-          return op.pool && computes_pooled(op, in, context);
         } else {
           return std::is_same_v<Op, BatchNormGrad>;  // our own, of any form
         }

@@ -37,9 +37,9 @@ CUDA_SETTINGS = ["eager-nhwc-fused-glibc", "compile-nhwc-fused-glibc", "tune-nhw
                  "graph-nhwc-fused-glibc"]
 TEXT_CPU_SETTINGS = ["eager-rows-foreach-glibc", "eager-rows-fused-keep", "compile-rows-fused-keep"]
 TEXT_CUDA_SETTINGS = [setting.replace("nhwc", "rows") for setting in CUDA_SETTINGS]
-MODELS = ["cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "resnet18", "resnet34", "resnet50",
+MODELS = ["cifar10cnn", "mlp", "mnist_cnn", "airbench", "resnet9", "toynet", "resnet18", "resnet34", "resnet50",
           "gpt2", "gpt2-medium", "gpt2-nano"]
-OWN_IMAGE = {"mlp": 28, "mnist_cnn": 28, "resnet18": 224, "resnet34": 224, "resnet50": 224}  # others 32
+OWN_IMAGE = {"mlp": 28, "mnist_cnn": 28, "toynet": 256, "resnet18": 224, "resnet34": 224, "resnet50": 224}  # others 32
 OWN_CONTEXT = {"gpt2": 1024, "gpt2-medium": 1024, "gpt2-nano": 64}  # tokens
 LEAST_S = 5  # to start a program in
 FOR_THE_PAIR = 0.3  # of --limit

@@ -11,22 +11,28 @@ namespace warpstep::cpu {
 // True for fewer than 8 channels, one group, no dilation and a kernel of at most 11.
 bool suits_narrow(const Conv& op, const Shape& x);
 
-std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape& z);
-std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const Shape& z);
+// Of images and weights in f32 or bf16; all arithmetic is in f32.
+std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype);
+std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const Shape& z,
+                                           DType dtype);
 
 // winograd.cpu.cpp: F(4x4, 3x3).
 
 // True for kernel 3, stride 1, padding at most 2, one group and at least 8 channels on both sides,
-// if there are enough tiles of 4x4 outputs for this to be faster than a direct convolution.
-bool suits_winograd(const Conv& op, const Shape& x, const Shape& z);
+// if there are enough tiles of 4x4 outputs for this to be faster than a direct convolution. Never
+// in bf16 on AMX, whose products are sixteen times as fast as Winograd's, which are f32.
+bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype);
 
 // Whether these kernels also compute the pool of a convolution that suits them: windows of 2x2 that
 // do not overlap, behind a padding of 1.
 bool pools_in_winograd(const Conv& op);
 
-std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z);
-std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z);
-std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z);
+// Likewise in f32 or bf16.
+std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype);
+std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z,
+                                           DType dtype);
+std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z,
+                                             DType dtype);
 
 // products.cpu.cpp: matrix products over windows, for every shape, of elements stored as T: float
 // or Bf16.

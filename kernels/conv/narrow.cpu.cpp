@@ -1,7 +1,8 @@
 // Convolutions over images of few channels, the first ones of a network: forward and weight
 // gradient. A row of taps is adjacent in memory across pixels, so products read the image as it is,
 // from copies of its lines with their padding; nothing else is packed. Bound by arithmetic, with
-// few output channels by part-filled vectors. Figures: bench/RECORDS.md.
+// few output channels by part-filled vectors. All arithmetic is in f32: lines of bf16 are widened
+// when they are copied, and rows of z pass through a row of floats. Figures: bench/RECORDS.md.
 #include "kernels/conv/conv.cpu.h"
 
 #include <omp.h>
@@ -12,6 +13,7 @@
 
 #include "engine/core/cpu_isa.h"
 #include "kernels/cpu/strided_tile.h"
+#include "kernels/cpu/widened.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -73,6 +75,13 @@ const Loops& narrow_loops() {
   return best;
 }
 
+void copy_floats(const float* from, std::int64_t count, float* to) {
+  std::copy_n(from, count, to);
+}
+void copy_floats(const Bf16* from, std::int64_t count, float* to) {
+  to_floats(from, count, to);
+}
+
 constexpr std::int64_t most_kernel = 11, most_channels = 7;
 constexpr std::int64_t most_vectors = (most_kernel * most_channels + 3) / 4;  // of a line of taps
 
@@ -96,17 +105,24 @@ struct Narrow {
     return ((width + 2 * op.padding) * channels + 2 * narrow_loops().lanes + 15) / 16 * 16;
   }
   std::int64_t lines_floats() const { return op.kernel * line_floats(); }
+  std::int64_t z_row() const { return out_width * op.out; }
+  // Of a row of z that is stored as T and needs a row of floats beside it.
+  template <class T>
+  std::int64_t z_floats() const {
+    return std::is_same_v<T, float> ? 0 : (z_row() + 15) / 16 * 16;
+  }
 
   // Copies the lines that output row `row` of the batch reads into `scratch`, whose padding is
   // zero.
   using Lines = std::array<const float*, most_kernel>;
-  Lines lines(const float* x, std::int64_t row, float* scratch) const {
+  template <class T>
+  Lines lines(const T* x, std::int64_t row, float* scratch) const {
     Lines found{};
     for (std::int64_t kh = 0; kh < op.kernel; ++kh) {
       const std::int64_t h = row % out_height * op.stride - op.padding + kh;
       if (h < 0 || h >= height) continue;
       float* line = scratch + kh * line_floats();
-      std::copy_n(x + (row / out_height * height + h) * width * channels, width * channels,
+      copy_floats(x + (row / out_height * height + h) * width * channels, width * channels,
                   line + op.padding * channels);
       found[idx(kh)] = line;
     }
@@ -125,72 +141,79 @@ std::int64_t panel_width(std::int64_t out) {
   return out <= lanes ? lanes : 2 * lanes;
 }
 
-}  // namespace
-
-bool suits_narrow(const Conv& op, const Shape& x) {
-  return x[3] <= most_channels && op.groups == 1 && op.dilation == 1 && op.kernel <= most_kernel;
-}
-
-// Workspace: the panels of weights and bias, then lines for each thread.
-std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape& z) {
-  const Narrow s(op, x, z);
+// Workspace: the panels of weights and bias, then for each thread its lines, and its row of z.
+template <class T>
+std::unique_ptr<Kernel> conv_of(const Narrow& s) {
+  const Conv& op = s.op;
   const std::int64_t width = panel_width(op.out), panels = (op.out + width - 1) / width;
   const std::int64_t taps = op.kernel * s.depth();
   const std::int64_t weights = panels * taps * width, bias = panels * width;
+  const std::int64_t share = s.lines_floats() + s.z_floats<T>();
   const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   const auto run = [=](const Buffers& b) {
     auto *packed = as<float>(b.workspace), *added = packed + weights;
-    const auto* weight = as<float>(b.in[1]);
+    const auto* weight = as<T>(b.in[1]);
     for (std::int64_t o = 0; o < bias; ++o)
-      added[o] = op.bias && o < op.out ? as<float>(b.in[2])[o] : 0;
+      added[o] = op.bias && o < op.out ? as_float(as<T>(b.in[2])[o]) : 0;
     for (std::int64_t panel = 0; panel < panels; ++panel) {
       const std::int64_t begin =
           panel * width + width <= op.out || panel == 0 ? panel * width : op.out - width;
       for (std::int64_t k = 0; k < taps; ++k)
         for (std::int64_t o = 0; o < width; ++o)
           packed[(panel * taps + k) * width + o] =
-              begin + o < op.out ? weight[(begin + o) * taps + k] : 0;
+              begin + o < op.out ? as_float(weight[(begin + o) * taps + k]) : 0;
     }
 #pragma omp parallel num_threads(threads)
     {
-      float* scratch = added + bias + omp_get_thread_num() * s.lines_floats();
+      float* scratch = added + bias + omp_get_thread_num() * share;
       std::fill_n(scratch, s.lines_floats(), 0.0F);
 #pragma omp for schedule(static)
       for (std::int64_t row = 0; row < s.rows(); ++row) {
-        const Narrow::Lines lines = s.lines(as<float>(b.in[0]), row, scratch);
-        narrow_loops().convolve_row(
-            {lines.data(), 0, op.stride * s.channels, op.kernel, s.depth(), packed, added,
-             as<float>(b.out[0]) + row * s.out_width * op.out, op.out, 0, op.relu},
-            s.out_width, op.out, width);
+        const Narrow::Lines lines = s.lines(as<T>(b.in[0]), row, scratch);
+        T* z = as<T>(b.out[0]) + row * s.z_row();
+        float* floats = scratch + s.lines_floats();
+        if constexpr (std::is_same_v<T, float>) floats = z;
+        narrow_loops().convolve_row({lines.data(), 0, op.stride * s.channels, op.kernel, s.depth(),
+                                     packed, added, floats, op.out, 0, op.relu},
+                                    s.out_width, op.out, width);
+        if constexpr (!std::is_same_v<T, float>) to_bf16(floats, s.z_row(), z);
       }
     }
   };
-  return host_kernel(implementation(), run,
-                     idx(weights + bias + threads * s.lines_floats()) * sizeof(float));
+  return host_kernel(implementation(), run, idx(weights + bias + threads * share) * sizeof(float));
 }
 
-// Workspace: for each thread its lines and its sums, of the weights [out][kernel][vectors of taps]
-// and of the bias [out], and one more row of [out].
-std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
-  const Narrow s(op, x, z);
+// Workspace: for each thread its lines, its row of d_z, and its sums, of the weights [out][kernel]
+// [vectors of taps] and of the bias [out], and one more row of [out].
+template <class T>
+std::unique_ptr<Kernel> weight_grad_of(const Narrow& s) {
+  const Conv& op = s.op;
   const std::int64_t lanes = narrow_loops().lanes;
   const std::int64_t vectors = (s.depth() + lanes - 1) / lanes;  // of a line
   const std::int64_t row = op.kernel * vectors * lanes;
-  const std::int64_t share = (s.lines_floats() + op.out * (row + 2) + 15) / 16 * 16;
+  const std::int64_t own = s.lines_floats() + s.z_floats<T>();
+  const std::int64_t share = (own + op.out * (row + 2) + 15) / 16 * 16;
   const std::int64_t parts = omp_get_max_threads();
   const auto run = [=](const Buffers& b) {
     auto* shares = as<float>(b.workspace);
 #pragma omp parallel for schedule(static, 1)
     for (std::int64_t part = 0; part < parts; ++part) {
-      float *scratch = shares + part * share, *sums = scratch + s.lines_floats();
+      float *scratch = shares + part * share, *sums = scratch + own;
       std::fill_n(scratch, share, 0.0F);
       for (std::int64_t r = s.rows() * part / parts; r < s.rows() * (part + 1) / parts; ++r) {
-        const Narrow::Lines lines = s.lines(as<float>(b.in[0]), r, scratch);
+        const Narrow::Lines lines = s.lines(as<T>(b.in[0]), r, scratch);
         std::array<const float*, most_kernel * most_vectors> taps{};
         for (std::int64_t i = 0; i < op.kernel * vectors; ++i)
           if (const float* line = lines[idx(i / vectors)])
             taps[idx(i)] = line + i % vectors * lanes;
-        const float* d_z = as<float>(b.in[1]) + r * s.out_width * op.out;
+        const T* stored = as<T>(b.in[1]) + r * s.z_row();
+        const float* d_z = nullptr;
+        if constexpr (std::is_same_v<T, float>) {
+          d_z = stored;
+        } else {
+          to_floats(stored, s.z_row(), scratch + s.lines_floats());
+          d_z = scratch + s.lines_floats();
+        }
         narrow_loops().correlate_row(d_z, op.out, s.out_width, taps.data(), op.kernel * vectors,
                                      op.stride * s.channels, sums);
         float* of_bias = sums + op.out * row;
@@ -199,19 +222,33 @@ std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const
     }
     const auto sum_at = [&](std::int64_t i) {
       float sum = 0;
-      for (std::int64_t part = 0; part < parts; ++part)
-        sum += shares[part * share + s.lines_floats() + i];
+      for (std::int64_t part = 0; part < parts; ++part) sum += shares[part * share + own + i];
       return sum;
     };
     for (std::int64_t o = 0; o < op.out; ++o) {
       for (std::int64_t kh = 0; kh < op.kernel; ++kh)
         for (std::int64_t k = 0; k < s.depth(); ++k)
-          as<float>(b.out[0])[(o * op.kernel + kh) * s.depth() + k] =
-              sum_at(o * row + kh * vectors * lanes + k);
-      if (op.bias) as<float>(b.out[1])[o] = sum_at(op.out * row + o);
+          as<T>(b.out[0])[(o * op.kernel + kh) * s.depth() + k] =
+              rounded_to<T>(sum_at(o * row + kh * vectors * lanes + k));
+      if (op.bias) as<T>(b.out[1])[o] = rounded_to<T>(sum_at(op.out * row + o));
     }
   };
   return host_kernel(implementation(), run, idx(parts * share) * sizeof(float));
+}
+
+}  // namespace
+
+bool suits_narrow(const Conv& op, const Shape& x) {
+  return x[3] <= most_channels && op.groups == 1 && op.dilation == 1 && op.kernel <= most_kernel;
+}
+
+std::unique_ptr<Kernel> narrow_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype) {
+  return with_stored(dtype, [&]<class T>() { return conv_of<T>(Narrow(op, x, z)); });
+}
+
+std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const Shape& z,
+                                           DType dtype) {
+  return with_stored(dtype, [&]<class T>() { return weight_grad_of<T>(Narrow(op, x, z)); });
 }
 
 }  // namespace warpstep::cpu

@@ -76,25 +76,35 @@ constexpr int register_lanes = 4, tile_rows = 4;
 #include "kernels/conv/winograd.inc"
 }  // namespace winograd_plain
 
+// The loops over images, weights and biases stored as T.
+template <class T>
 struct Loops {
-  decltype(&winograd_plain::prepare_weights) prepare_weights;
-  decltype(&winograd_plain::convolve_tiles) convolve_tiles;
-  decltype(&winograd_plain::transform_tiles) transform_tiles;
+  decltype(&winograd_plain::prepare_weights<T>) prepare_weights;
+  decltype(&winograd_plain::convolve_tiles<T>) convolve_tiles;
+  decltype(&winograd_plain::transform_tiles<T>) transform_tiles;
+  decltype(&winograd_plain::finish<T>) finish;
   decltype(&winograd_plain::correlate) correlate;
-  decltype(&winograd_plain::finish) finish;
 };
 
-const Loops& winograd_loops() {
-  static const Loops best = [] {
-#define WARPSTEP_LOOPS(set)                                                                      \
-  Loops {                                                                                        \
-    set::prepare_weights, set::convolve_tiles, set::transform_tiles, set::correlate, set::finish \
+// Of bf16 there are only those with AVX-512: the backend has no bf16 without it.
+template <class T>
+const Loops<T>& winograd_loops() {
+  static const Loops<T> best = [] {
+#define WARPSTEP_LOOPS(set)                                                                   \
+  Loops<T> {                                                                                  \
+    set::prepare_weights<T>, set::convolve_tiles<T>, set::transform_tiles<T>, set::finish<T>, \
+        set::correlate                                                                        \
   }
 #if defined(__x86_64__)
-    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(winograd_avx512);
-    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(winograd_avx2);
+    if constexpr (std::is_same_v<T, Bf16>)
+      return WARPSTEP_LOOPS(winograd_avx512);
+    else if (cpu_isa() == CpuIsa::avx512)
+      return WARPSTEP_LOOPS(winograd_avx512);
+    else if (cpu_isa() == CpuIsa::avx2)
+      return WARPSTEP_LOOPS(winograd_avx2);
+    else
 #endif
-    return WARPSTEP_LOOPS(winograd_plain);
+      return WARPSTEP_LOOPS(winograd_plain);
 #undef WARPSTEP_LOOPS
   }();
   return best;
@@ -122,6 +132,7 @@ struct Places {
 };
 
 // u first, then a block for each thread.
+template <class T>
 std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   const std::int64_t u_floats = 36 * w.weight_stride();
   const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
@@ -130,9 +141,9 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   const std::int64_t tiles = (w.tiles() + shares - 1) / shares;
   const std::int64_t block_floats = tiles * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
   const auto run = [=](const Buffers& b) {
-    const Loops& loops = winograd_loops();
+    const Loops<T>& loops = winograd_loops<T>();
     auto* u = as<float>(b.workspace);
-    const float* bias = at.bias < 0 ? nullptr : as<float>(b.in[idx(at.bias)]);
+    const T* bias = at.bias < 0 ? nullptr : as<T>(b.in[idx(at.bias)]);
     const auto* in_index = at.in_index < 0 ? nullptr : as<std::uint8_t>(b.in[idx(at.in_index)]);
     auto* out_index = at.out_index < 0 ? nullptr : as<std::uint8_t>(b.out[idx(at.out_index)]);
     constexpr std::int64_t channels = 32;  // of one task
@@ -140,14 +151,14 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
     {
 #pragma omp for schedule(static)
       for (std::int64_t o = 0; o < w.out; o += channels)
-        loops.prepare_weights(w, as<float>(b.in[1]), o, std::min(w.out, o + channels), u);
+        loops.prepare_weights(w, as<T>(b.in[1]), o, std::min(w.out, o + channels), u);
       float* scratch = u + u_floats + omp_get_thread_num() * block_floats;
 #pragma omp for schedule(static)
       for (std::int64_t i = 0; i < shares; ++i) {
         const std::int64_t first = w.tiles() * i / shares, end = w.tiles() * (i + 1) / shares;
         if (first < end)
-          loops.convolve_tiles(w, as<float>(b.in[0]), in_index, u, bias, as<float>(b.out[0]),
-                               out_index, first, end - first, scratch);
+          loops.convolve_tiles(w, as<T>(b.in[0]), in_index, u, bias, as<T>(b.out[0]), out_index,
+                               first, end - first, scratch);
       }
     }
   };
@@ -157,9 +168,12 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
 }  // namespace
 
 // Winograd's multiply-adds per pair of channels are 36 for a tile; transforming the weights costs
-// as much as 72 tiles. A direct convolution has one for each tap inside the image. Measured on
-// AVX-512 and AVX2, from 1x1 to 56x56 pixels and 32 to 512 channels: bench/RECORDS.md.
-bool suits_winograd(const Conv& op, const Shape& x, const Shape& z) {
+// as much as 72 tiles. A direct convolution has one for each tap inside the image; AVX512_BF16 has
+// twice as many in the same time, but packs more slowly than it multiplies. Measured on AVX-512 and
+// AVX2, from 1x1 to 56x56 pixels and 32 to 512 channels: bench/RECORDS.md.
+bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype) {
+  if (dtype == DType::bf16 && bf16_isa() == Bf16Isa::amx) return false;
+  const double saving = dtype == DType::bf16 ? 1.5 : 1;
   const std::int64_t tiles = z[0] * ((z[1] + 3) / 4) * ((z[2] + 3) / 4);
   const auto taps_inside = [&](std::int64_t in, std::int64_t out) {
     std::int64_t taps = 0;
@@ -169,7 +183,8 @@ bool suits_winograd(const Conv& op, const Shape& x, const Shape& z) {
   };
   return op.kernel == 3 && op.stride == 1 && op.dilation == 1 && op.groups == 1 &&
          op.padding <= 2 && x[3] >= narrowest && op.out >= narrowest &&
-         36 * (tiles + 72) < z[0] * taps_inside(x[1], z[1]) * taps_inside(x[2], z[2]);
+         saving * static_cast<double>(36 * (tiles + 72)) <
+             static_cast<double>(z[0] * taps_inside(x[1], z[1]) * taps_inside(x[2], z[2]));
 }
 
 bool pools_in_winograd(const Conv& op) {
@@ -195,18 +210,21 @@ Winograd between(const Shape& x, const Shape& z, std::int64_t padding) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z) {
+std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype) {
   Winograd w = between(x, z, op.padding);
   w.relu = op.relu;
   w.pool_relu = op.pool && op.pool->relu;
-  return convolution(w, {.bias = op.bias ? 2 : -1, .in_index = -1, .out_index = op.pool ? 1 : -1});
+  const Places at{.bias = op.bias ? 2 : -1, .in_index = -1, .out_index = op.pool ? 1 : -1};
+  return with_stored(dtype, [&]<class T>() { return convolution<T>(w, at); });
 }
 
 // A convolution of d_z with the kernel turned.
-std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z) {
+std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z,
+                                           DType dtype) {
   Winograd w = between(z, x, 2 - op.padding);
   w.turned = true;
-  return convolution(w, {.bias = -1, .in_index = op.pool ? 2 : -1, .out_index = -1});
+  const Places at{.bias = -1, .in_index = op.pool ? 2 : -1, .out_index = -1};
+  return with_stored(dtype, [&]<class T>() { return convolution<T>(w, at); });
 }
 
 namespace {
@@ -226,17 +244,18 @@ struct TileSums {
   std::int64_t floats() const { return (bias() + 2 * w.out + 15) / 16 * 16; }
 
   // Tiles [first, first + count) of the batch at place `at` of a chunk.
-  void transform(const float* x, const float* d_z, const std::uint8_t* index, std::int64_t first,
+  template <class T>
+  void transform(const T* x, const T* d_z, const std::uint8_t* index, std::int64_t first,
                  std::int64_t count, std::int64_t at, float* sums) const {
-    winograd_loops().transform_tiles(w, x, d_z, index, first, count, sums + v() + at * w.in,
-                                     v_stride(), sums + q() + at * w.padded(), q_stride());
+    winograd_loops<T>().transform_tiles(w, x, d_z, index, first, count, sums + v() + at * w.in,
+                                        v_stride(), sums + q() + at * w.padded(), q_stride());
   }
   // Adds a chunk of `count` tiles to the sums of input channels [begin, end) of position p.
   void add(std::int64_t p, std::int64_t begin, std::int64_t end, std::int64_t count, bool is_first,
            float* sums) const {
-    winograd_loops().correlate(w, begin, end, sums + v() + p * v_stride(),
-                               sums + q() + p * q_stride(), count, !is_first,
-                               sums + p * w.weight_stride());
+    winograd_loops<float>().correlate(w, begin, end, sums + v() + p * v_stride(),
+                                      sums + q() + p * q_stride(), count, !is_first,
+                                      sums + p * w.weight_stride());
   }
   void add_bias(std::int64_t count, bool is_first, float* sums) const {
     const float* of_tiles = sums + q() + 36 * q_stride();
@@ -265,13 +284,15 @@ struct Sharing {
   }
 };
 
+template <class T>
 struct WeightOperands {
-  const float *x, *d_z;
+  const T *x, *d_z;
   const std::uint8_t* index;  // of a pool, or null
   bool bias;
 };
 
-void sum_apart(const Sharing& sharing, const WeightOperands& operands, float* workspace) {
+template <class T>
+void sum_apart(const Sharing& sharing, const WeightOperands<T>& operands, float* workspace) {
   const TileSums& s = sharing.sums;
 #pragma omp parallel for schedule(static, 1)
   for (std::int64_t part = 0; part < sharing.parts; ++part) {
@@ -287,7 +308,8 @@ void sum_apart(const Sharing& sharing, const WeightOperands& operands, float* wo
   }
 }
 
-void sum_together(const TileSums& s, const WeightOperands& operands, float* sums) {
+template <class T>
+void sum_together(const TileSums& s, const WeightOperands<T>& operands, float* sums) {
   constexpr std::int64_t channels = 32, tiles = 8;  // of one task
   const std::int64_t groups = (s.w.in + channels - 1) / channels;
 #pragma omp parallel
@@ -317,15 +339,13 @@ void add_parts(const Sharing& sharing, std::int64_t begin, std::int64_t end, flo
     }
 }
 
-}  // namespace
-
-std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z) {
-  const Winograd w = between(x, z, op.padding);
+template <class T>
+std::unique_ptr<Kernel> weight_grad(const Conv& op, const Winograd& w) {
   const Sharing sharing(w, omp_get_max_threads());
   const auto run = [=, bias = op.bias, pooled = op.pool.has_value()](const Buffers& b) {
     auto* workspace = as<float>(b.workspace);
-    const WeightOperands operands{as<float>(b.in[0]), as<float>(b.in[1]),
-                                  pooled ? as<std::uint8_t>(b.in[2]) : nullptr, bias};
+    const WeightOperands<T> operands{as<T>(b.in[0]), as<T>(b.in[1]),
+                                     pooled ? as<std::uint8_t>(b.in[2]) : nullptr, bias};
     if (sharing.parts > 1)
       sum_apart(sharing, operands, workspace);
     else
@@ -336,18 +356,26 @@ std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, con
     for (std::int64_t i = 0; i < ranges; ++i) {
       const std::int64_t begin = i * 16, end = i + 1 < ranges ? begin + 16 : w.in;
       add_parts(sharing, begin, end, workspace);
-      winograd_loops().finish(w, workspace, begin, end, as<float>(b.out[0]));
+      winograd_loops<T>().finish(w, workspace, begin, end, as<T>(b.out[0]));
     }
     if (!bias) return;
     for (std::int64_t o = 0; o < w.out; ++o) {
       float sum = 0;
       for (std::int64_t part = 0; part < sharing.parts; ++part)
         sum += workspace[part * sharing.sums.floats() + sharing.sums.bias() + o];
-      as<float>(b.out[1])[o] = sum;
+      as<T>(b.out[1])[o] = rounded_to<T>(sum);
     }
   };
   return host_kernel(implementation(), run,
                      idx(sharing.parts * sharing.sums.floats()) * sizeof(float));
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z,
+                                             DType dtype) {
+  return with_stored(dtype,
+                     [&]<class T>() { return weight_grad<T>(op, between(x, z, op.padding)); });
 }
 
 }  // namespace warpstep::cpu

@@ -87,7 +87,7 @@ class Cpu final : public Backend {
 
   bool computes(const AnyOp& op, const Types& in) const override {
     const auto* conv = std::get_if<Conv>(&op);
-    return conv && in[0].dtype == DType::f32 && computes_pooled(*conv, in[0].shape, context_);
+    return conv && computes_pooled(*conv, in[0], context_);
   }
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {

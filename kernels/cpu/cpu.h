@@ -18,8 +18,8 @@ struct Operands : warpstep::Operands {
 // Throws Error: `fusion`, which this backend does not support, has made the node.
 [[noreturn]] void refuse_fusion(const Operands& operands, std::string_view fusion);
 
-// Whether the convolution of images of shape x is computed with its pool; see Backend::computes().
-bool computes_pooled(const Conv& op, const Shape& x, const Context& context);
+// Whether the convolution of images x is computed with its pool; see Backend::computes().
+bool computes_pooled(const Conv& op, const Type& x, const Context& context);
 
 // bind() of every op, defined in kernels/*/*.cpu.cpp.
 WARPSTEP_EACH_OP(WARPSTEP_DECLARE_BIND)

@@ -1,7 +1,9 @@
-// The arguments of the products in vectors.inc.
+// The arguments of the products in vectors.inc, which includes nothing itself.
 #pragma once
 
 #include <cstdint>
+
+#include "kernels/cpu/stored.h"
 
 namespace warpstep::cpu {
 

@@ -15,12 +15,24 @@ namespace {
 WARPSTEP_LOOP void to_floats_loop(const Bf16* from, float* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = as_float(from[i]);
 }
-const auto to_floats = vectorized<to_floats_loop>();
 
 WARPSTEP_LOOP void to_bf16_loop(const float* from, Bf16* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = rounded_to<Bf16>(from[i]);
 }
-const auto to_bf16 = vectorized<to_bf16_loop>();
+
+}  // namespace
+
+void to_floats(const Bf16* from, std::int64_t count, float* to) {
+  static const auto loop = vectorized<to_floats_loop>();
+  loop(from, to, count);
+}
+
+void to_bf16(const float* from, std::int64_t count, Bf16* to) {
+  static const auto loop = vectorized<to_bf16_loop>();
+  loop(from, to, count);
+}
+
+namespace {
 
 // An operand that is bf16, and where its floats lie in the workspace.
 struct WidenedOperand {
@@ -49,7 +61,7 @@ class WidenedKernel final : public Kernel {
     for (const WidenedOperand& operand : in_) {
       float* floats = place(b.workspace, operand);
       for_chunks(operand.count, [&](std::int64_t begin, std::int64_t end) {
-        to_floats(as<Bf16>(in[operand.number]) + begin, floats + begin, end - begin);
+        to_floats(as<Bf16>(in[operand.number]) + begin, end - begin, floats + begin);
       });
       in[operand.number] = floats;
     }
@@ -60,8 +72,8 @@ class WidenedKernel final : public Kernel {
     for (const WidenedOperand& operand : out_)
       if (b.out[operand.number])
         for_chunks(operand.count, [&](std::int64_t begin, std::int64_t end) {
-          to_bf16(as<float>(out[operand.number]) + begin, as<Bf16>(b.out[operand.number]) + begin,
-                  end - begin);
+          to_bf16(as<float>(out[operand.number]) + begin, end - begin,
+                  as<Bf16>(b.out[operand.number]) + begin);
         });
   }
 

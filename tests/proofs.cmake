@@ -152,9 +152,10 @@ if(TARGET warpstep_cuda_emulated)
              COMMAND op_cuda_emulated_test --gtest_filter=Cases/Op.*3x3_of_*to_*8_channels_in_fp16:*Op.*small_maps_in_bf16)
     set_tests_properties(op_cuda_emulated_test/narrow PROPERTIES LABELS cuda-on-cpu TIMEOUT 300)
   else()  # whose cases have these kernels
-    # The path for layers that cuDNN does not fuse; stems and pools are in kernels of our own.
+    # The path for layers that cuDNN does not fuse: a pass of bias and relu after the convolution. In 16 bits it rounds
+    # before a relu, too.
     add_test(NAME op_cuda_emulated_test/unfused
-             COMMAND op_cuda_emulated_test --gtest_filter=*conv*-*relu_in_*:*stem*:*pool*)
+             COMMAND op_cuda_emulated_test --gtest_filter=*Op.*conv_1x1*:*Op.*conv_padding*:*Op.*conv_one_pixel*-*relu_in_*)
     set_tests_properties(op_cuda_emulated_test/unfused PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
                          ENVIRONMENT WARPSTEP_EMULATED_UNFUSED=1)
   endif()

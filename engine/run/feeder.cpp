@@ -155,9 +155,9 @@ void Feeder::fill(Buffer& buffer) {
   const std::uint64_t begin = now_ns();
   const Batch& from = source_.next();
   if (from.wait_ns > 0) record::note(source_name, begin, now_ns());
-  if (!buffer.memory || buffer_bytes_ < from.slot.size()) {
-    buffer_bytes_ = from.slot.size();
-    buffer.memory = backend_.allocate(buffer_bytes_);
+  if (!buffer.memory || buffer.bytes < from.slot.size()) {
+    buffer.bytes = from.slot.size();
+    buffer.memory = backend_.allocate(buffer.bytes);
   }
   copy(from, buffer);
 }

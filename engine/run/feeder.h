@@ -71,6 +71,7 @@ class Feeder : public BatchSource {
  private:
   struct Buffer {
     std::shared_ptr<std::byte> memory;
+    std::size_t bytes = 0;              // of memory
     std::optional<Batch> batch;         // copied, not yet read by a step
     FeedTiming timing;                  // of its copy
     std::exception_ptr error;           // instead of a batch
@@ -99,7 +100,6 @@ class Feeder : public BatchSource {
   const Backend& backend_;
   Stream& steps_;
   std::unique_ptr<Stream> copies_;
-  std::size_t buffer_bytes_ = 0;
   const std::uint64_t steps_per_launch_;
   std::vector<Buffer> ring_;
   Turn next_;  // of next()

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <future>
+#include <map>
 #include <numeric>
 
 #include "engine/core/error.h"
@@ -35,7 +36,7 @@ struct Copies final : Stream {
   void wait() override {}
 };
 
-class Device final : public Backend {
+class Device : public Backend {
  public:
   std::string_view name() const override { return "device"; }
   std::string describe() const override { return ""; }
@@ -103,6 +104,53 @@ TEST(Feeder, GivesTheBatchesInOrderFromTheDevicesMemory) {
   ASSERT_GE(stats.timings.size(), 35U);
   EXPECT_EQ(stats.timings[12].position, (Position{1, 2}));
   EXPECT_LE(stats.timings[12].begin_ns, stats.timings[12].end_ns);
+}
+
+// The last batches' slots grow.
+struct Growing final : BatchSource {
+  std::int64_t batch_size() const override { return 4; }
+  std::uint64_t samples() const override { return 40; }
+  std::uint64_t steps_per_epoch() const override { return 10; }
+  const Batch& next() override {
+    const std::size_t bytes = at < 2 ? 8 : 1000;
+    batch.position = position();
+    batch.slot = std::span(slot).first(bytes);
+    batch.inputs = {{"images", batch.slot}};
+    batch.count = 4;
+    ++at;
+    return batch;
+  }
+  Position position() const override { return {at / 10, at % 10}; }
+  void seek(Position p) override { at = p.epoch * 10 + p.step; }
+
+  std::uint64_t at = 0;
+  std::vector<std::byte> slot = std::vector<std::byte>(1000);
+  Batch batch;
+};
+
+// Its allocations, and whether every copy is in one of them.
+class MeasuringDevice final : public Device {
+ public:
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
+    std::shared_ptr<std::byte> memory = Device::allocate(std::max<std::size_t>(bytes, 1000));
+    sizes[memory.get()] = bytes;
+    return memory;
+  }
+  void upload(Stream&, void* to, const void*, std::size_t bytes) const override {
+    fits = fits && sizes.at(to) >= bytes;
+  }
+  mutable std::map<void*, std::size_t> sizes;
+  mutable std::atomic<bool> fits{true};
+};
+
+TEST(Feeder, CopiesIntoBuffersOfTheBatchsSize) {
+  Growing source;
+  MeasuringDevice device;
+  SlowSteps steps;
+  steps.finish(1000);
+  Feeder feeder(source, device, steps);
+  for (int i = 0; i < 6; ++i) feeder.next();
+  EXPECT_TRUE(device.fits);
 }
 
 TEST(Feeder, WritesABufferOnlyWhenItsStepIsDone) {

@@ -109,8 +109,8 @@ class Backend : public std::enable_shared_from_this<Backend> {
     return allocate(bytes);
   }
   virtual std::unique_ptr<Stream> make_stream(Precedence precedence) const = 0;
-  // Called before and after the calls of a step in the thread that enqueues them, to set and
-  // restore the CPU's floating-point mode.
+  // Called before and after the calls of a step in the thread that enqueues them, to set what is a
+  // thread's own, the CPU's floating-point mode or the current device, and restore the former.
   virtual void begin_step() const {}
   virtual void end_step() const {}
   // Whether streams run in parallel, so that a step may use several (Lanes); else its calls run one

@@ -75,6 +75,8 @@ bool Program::runs(std::size_t call) const {
 
 void Program::enqueue(std::size_t index) {
   const Call& call = calls_[index];
+  if (index == 0)  // whatever a step or a capture that failed has left
+    for (SideLane& side : side_) side.pending.clear();
   if (!runs(index)) return;  // never the last call, which is the report
   const int lane = lanes_.lane[idx(call.node)];
   if (lane == 0) {

@@ -78,7 +78,8 @@ std::vector<std::byte> packed(const Value& value, std::span<const std::byte> pla
   return stored;
 }
 
-// The current device is per thread and starts as device 0: the feeder's thread, for one, allocates.
+// The current device is per thread and starts as device 0: the feeder's thread, for one, allocates,
+// and any thread may run steps.
 void use_device(const Settings& settings) {
   check(cudaSetDevice(settings.ordinal), "cudaSetDevice");
 }
@@ -144,6 +145,9 @@ class Cuda final : public Backend {
     return std::make_unique<CudaStream>(
         precedence,
         [nccl = context_.nccl](const std::function<bool()>& done) { nccl->wait_until(done); });
+  }
+  void begin_step() const override {
+    if (has_device()) use_device(context_.settings);
   }
   bool has_side_lanes() const override { return true; }
   Exchange exchange() const override { return {.in_f32 = false, .bucket_bytes = bucket_bytes()}; }

@@ -409,6 +409,12 @@ TEST(CudaDevice, OfEveryThreadIsTheOneThatWasAskedFor) {
     EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
     EXPECT_EQ(device, 1);
   }).join();
+  std::thread([&] {
+    const StepScope step(*backend);
+    int device = 0;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    EXPECT_EQ(device, 1);
+  }).join();
   for (const auto& block : memory) EXPECT_EQ(fake_cuda::device_of(block.get()), 1);
   memory.clear();
   fake_cuda::set_devices(1);

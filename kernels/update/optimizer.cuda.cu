@@ -106,7 +106,10 @@ __global__ void __launch_bounds__(update_threads)
   const float factor = rule.trust * w_norm / (g_norm + rule.decay * w_norm + rule.epsilon);
   const float decay = rule.decay * state->loss_scale;
   const auto scaled = [&](float g, float w) {
-    return fmaxf(fminf(factor * (g + decay * w), Largest<T>::value), -Largest<T>::value);
+    const float value = factor * (g + decay * w);
+    return value > Largest<T>::value    ? Largest<T>::value
+           : value < -Largest<T>::value ? -Largest<T>::value
+                                        : value;  // NaN, too
   };
   const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
   if (thread < quads) {

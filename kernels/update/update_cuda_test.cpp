@@ -130,6 +130,20 @@ TEST_P(UpdateCuda, FindsGradientsThatAreNotFinite) {
       }
 }
 
+TEST_P(UpdateCuda, LarsLeavesGradientsThatAreNotNumbersSo) {
+  for (const std::size_t count : {3, 8}) {
+    const Array<StepState> state(std::vector<StepState>(1, third_step()));
+    const Array<float> parameters(random_values(count, 0.5F, 1));
+    std::vector<float> values = random_values(count, 0.5F, 2);
+    values.back() = NAN;
+    const Floats gradients(dtype(), values);
+    const Array<std::byte> workspace(lars_workspace);
+    lars({.trust = 1, .decay = 0.1F, .epsilon = 0}, parameters.data(), gradients.data(),
+         static_cast<std::int64_t>(count), dtype(), state.data(), workspace.data(), nullptr);
+    for (const float value : gradients.values()) ASSERT_TRUE(std::isnan(value));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, UpdateCuda, ::testing::Values(DType::f32, DType::f16, DType::bf16),
                          [](const auto& of) { return std::string(name(of.param)); });
 

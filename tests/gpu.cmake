@@ -35,7 +35,7 @@ warpstep_gpu_test(kernels_cuda_test
           ${kernels}/pool/avg_pool_cuda_test.cpp ${kernels}/norm/norm_grad_cuda_test.cpp
           ${kernels}/norm/norm_cuda_test.cpp ${kernels}/dropout/dropout_cuda_test.cpp
           ${kernels}/loss/loss_cuda_test.cpp ${kernels}/update/update_cuda_test.cpp
-          ${kernels}/conv/narrow_cuda_test.cpp
+          ${kernels}/conv/narrow_cuda_test.cpp ${kernels}/linear/few_cuda_test.cpp
           device_memory.cuda.cpp needs_device.cuda.cpp "$<FILTER:$<TARGET_OBJECTS:warpstep_cuda>,INCLUDE,${objects}>"
   LINK warpstep::engine CUDA::cudart)
 set_target_properties(kernels_cuda_test PROPERTIES UNITY_BUILD OFF)  # every file has its shapes()

@@ -1,4 +1,4 @@
-// Convolutions and their adjoints in double, from the loops of conv.ref.h; a pool behind them from
+// Convolutions and their adjoints in double, from the loops of conv.ref.h; a pool after them from
 // those of pool.ref.h.
 #include "kernels/conv/conv.ref.h"
 

@@ -1,7 +1,7 @@
 // 3x3 convolutions of few channels on tensor cores, and their adjoints to x. A block computes a
 // tile of pixels, whole rows of one image or several small images, at up to 64 outputs. Few weights
 // are in shared memory at once; more arrive tap by tap while the tap before is multiplied. With 8
-// channels one product has two taps, so that no number is padding but one tap of ten. A pool behind
+// channels one product has two taps, so that no number is padding but one tap of ten. A pool after
 // the convolution takes its maxima from the tile; the adjoint reads through it.
 //
 // Over 128x32x32x8 to 32 channels in f16 the forward kernel reads 2.1 MB and writes 8.4 MB, with a
@@ -29,17 +29,14 @@ struct NarrowProduct {
 };
 
 // Begins to copy the weights of `count` taps, from `first` on, for the block's `columns` outputs. A
-// row is an output of w, with the channels that are read, or for the adjoint the other way round. A
-// thread keeps its vector of a row, which there are at most 16 of.
+// row is an output of w, with the channels that are read, or for the adjoint the other way round.
+// Each thread copies the same vector of every row it visits; a row has at most 16 vectors.
 template <class T, unsigned columns, bool adjoint>
 __device__ inline void load_taps(const T* __restrict__ w, const NarrowProduct& of, unsigned first,
                                  unsigned count, unsigned char* to) {
   const unsigned rows = adjoint ? of.in : columns, vectors = (adjoint ? columns : of.in) / 8;
   const unsigned width = adjoint ? of.out : of.in;  // of a row of w
-  const auto log2 = [](unsigned n) {
-    return 31U - static_cast<unsigned>(__clz(static_cast<int>(n)));
-  };
-  const unsigned vector = threadIdx.x & (vectors - 1), by_vectors = log2(vectors);
+  const unsigned vector = threadIdx.x & (vectors - 1), by_vectors = log2_exact(vectors);
   const unsigned step = narrow_threads >> by_vectors;
   unsigned row = threadIdx.x >> by_vectors;
   const T* const from =
@@ -52,7 +49,7 @@ __device__ inline void load_taps(const T* __restrict__ w, const NarrowProduct& o
       begin_copy(into, at, false);
     return;
   }
-  const unsigned by_rows = log2(rows);
+  const unsigned by_rows = log2_exact(rows);
   for (; row < count << by_rows; row += step) {
     const unsigned nth = row >> by_rows, of_tap = row & (rows - 1);
     const bool is_tap = nth < taps;  // of pairs the tenth is 0
@@ -221,7 +218,7 @@ __global__ void __launch_bounds__(narrow_threads, 2)
         float two[2] = {sum[i][j][2 * half] + added[0], sum[i][j][2 * half + 1] + added[1]};
         if (of.relu)
 #pragma unroll
-          for (float& value : two) value = value < 0.0F ? 0.0F : value;
+          for (float& value : two) value = rectified(value);
         store(staged + (first + lane / 4 + 8 * static_cast<unsigned>(half)) * pitch + column, two);
       }
     }
@@ -315,8 +312,9 @@ void launch_narrow(const NarrowCall& call, const ProductShares& shares) {
               static_cast<const T*>(call.bias), static_cast<T*>(call.y), call.y_index, shares.of);
 }
 
-// A pool is behind at least 16 outputs (has_narrow_product()): the adjoint reads no fewer, and
-// the convolution computes no fewer.
+// Without a pool at most few_products, so that one of the two has 8 channels or both have 16; with
+// one there are at least 16 outputs: the adjoint reads no fewer, and the convolution computes no
+// fewer.
 template <class T, bool adjoint, bool pooled>
 void choose_narrow(const NarrowCall& call, const ProductShares& shares) {
   constexpr bool reads_8 = !(pooled && adjoint), writes_8 = !(pooled && !adjoint);
@@ -325,18 +323,24 @@ void choose_narrow(const NarrowCall& call, const ProductShares& shares) {
       if constexpr (writes_8)
         if (shares.n == 1) return launch_narrow<T, 2, 1, 1, true, adjoint, pooled>(call, shares);
       if (shares.n == 2) return launch_narrow<T, 2, 2, 1, true, adjoint, pooled>(call, shares);
-      if (shares.across == 1) return launch_narrow<T, 2, 4, 1, true, adjoint, pooled>(call, shares);
-      return launch_narrow<T, 2, 4, 2, true, adjoint, pooled>(call, shares);
+      if constexpr (pooled)
+        if (shares.across == 2)
+          return launch_narrow<T, 2, 4, 2, true, adjoint, pooled>(call, shares);
+      return launch_narrow<T, 2, 4, 1, true, adjoint, pooled>(call, shares);
     }
   if constexpr (writes_8)
     if (shares.n == 1) return launch_narrow<T, 2, 1, 1, false, adjoint, pooled>(call, shares);
-  if (shares.n == 2) return launch_narrow<T, 2, 2, 1, false, adjoint, pooled>(call, shares);
-  if (shares.across == 1) {
-    if (shares.m == 1) return launch_narrow<T, 1, 4, 1, false, adjoint, pooled>(call, shares);
-    return launch_narrow<T, 2, 4, 1, false, adjoint, pooled>(call, shares);
+  if constexpr (pooled) {
+    if (shares.across == 2) {
+      if (shares.m == 1) return launch_narrow<T, 1, 4, 2, false, adjoint, pooled>(call, shares);
+      return launch_narrow<T, 2, 4, 2, false, adjoint, pooled>(call, shares);
+    }
+    if (shares.n == 4) {
+      if (shares.m == 1) return launch_narrow<T, 1, 4, 1, false, adjoint, pooled>(call, shares);
+      return launch_narrow<T, 2, 4, 1, false, adjoint, pooled>(call, shares);
+    }
   }
-  if (shares.m == 1) return launch_narrow<T, 1, 4, 2, false, adjoint, pooled>(call, shares);
-  launch_narrow<T, 2, 4, 2, false, adjoint, pooled>(call, shares);
+  launch_narrow<T, 2, 2, 1, false, adjoint, pooled>(call, shares);
 }
 
 // Large tiles read fewer weights and borders; small ones are for where those would leave some
@@ -355,7 +359,9 @@ std::optional<ProductShares> chosen_shares(const NarrowConv& conv, bool adjoint,
 template <bool adjoint>
 void run_narrow(const NarrowConv& conv, const NarrowCall& call, bool relu, int multiprocessors,
                 DType dtype) {
-  ProductShares shares = chosen_shares(conv, adjoint, multiprocessors).value();
+  if (!has_narrow_product(conv))
+    refuse_narrow(adjoint ? "narrow_data_grad" : "narrow_forward", conv);
+  ProductShares shares = *chosen_shares(conv, adjoint, multiprocessors);
   shares.of.relu = relu;
   dispatch_narrow("narrow", dtype, [&]<class T>() {
     if (conv.pooled) return choose_narrow<T, adjoint, true>(call, shares);
@@ -366,7 +372,7 @@ void run_narrow(const NarrowConv& conv, const NarrowCall& call, bool relu, int m
 }  // namespace
 
 bool has_narrow_product(const NarrowConv& conv) {
-  if (conv.pooled && conv.out < 16) return false;
+  if (conv.pooled ? conv.out < 16 : conv.in * conv.out > few_products) return false;
   return has_tiles(conv) && is_narrow(conv.in) && is_narrow(conv.out) &&
          chosen_shares(conv, false, 1) && chosen_shares(conv, true, 1);
 }

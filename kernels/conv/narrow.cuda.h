@@ -13,7 +13,7 @@
 namespace warpstep::cuda {
 
 // Stride 1 and padding 1: x [images,height,width,in], w [out,3,3,in], y [images,height,width,out],
-// with the channels as they are stored. With a pool of 2x2 windows behind it (MaxPool), y and the
+// with the channels as they are stored. With a pool of 2x2 windows after it (MaxPool), y and the
 // index of its maxima are [images,height/2,width/2,out], and so is d_y.
 struct NarrowConv {
   std::int64_t images = 0, height = 0, width = 0, in = 0, out = 0;
@@ -21,8 +21,12 @@ struct NarrowConv {
   double flops() const { return 18.0 * static_cast<double>(images * height * width * in * out); }
 };
 
-// Whether there are kernels for it, from 8 up to 128 channels each: for the convolution and its
-// gradient to x, for the gradient of the weights.
+// Channels read times channels written: of more, products without a pool are cuDNN's.
+inline constexpr std::int64_t few_products = 8 * 32;
+
+// Whether there are kernels: 8, 16, 32, 64 or 128 channels in and out, width up to 128; with a pool
+// at least 16 out. The first is for the convolution and its data gradient, without a pool of
+// few_products.
 bool has_narrow_product(const NarrowConv& conv);
 bool has_narrow_weight_grad(const NarrowConv& conv);
 

@@ -27,7 +27,7 @@ __host__ __device__ inline constexpr unsigned bank_pitch(unsigned bytes) {
   return bytes / 16 % 2 == 0 ? bytes + 16 : bytes;
 }
 
-// The tiles of images of height x width: `rows` rows of `images` images.
+// How images are cut into tiles: `tile_rows` rows of `tile_images` images each.
 struct NarrowTiles {
   unsigned images, height, width;   // of the whole
   unsigned tile_images, tile_rows;  // of a tile; several images only if their rows are whole
@@ -54,6 +54,11 @@ struct NarrowTiles {
   }
 };
 
+// Of a power of 2.
+__device__ inline unsigned log2_exact(unsigned n) {
+  return 31U - static_cast<unsigned>(__clz(static_cast<int>(n)));
+}
+
 // One tile's place among the images.
 struct TilePlace {
   unsigned image, row;
@@ -75,7 +80,7 @@ __device__ inline void load_patch(const T* __restrict__ from, unsigned channels,
                                   const NarrowTiles& tiles, const TilePlace& place,
                                   unsigned char* patch) {
   const unsigned vectors = channels / 8;
-  const unsigned shift = 31U - static_cast<unsigned>(__clz(static_cast<int>(vectors)));
+  const unsigned shift = log2_exact(vectors);
   const unsigned lines = tiles.tile_images * (tiles.tile_rows + 2);
   const unsigned line_vectors = (tiles.width + 2) << shift;
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -129,7 +134,7 @@ __device__ inline void load_unpooled(const T* __restrict__ d_y,
                                      unsigned pitch, const NarrowTiles& tiles,
                                      const TilePlace& place, unsigned char* patch) {
   const unsigned vectors = channels / 8;
-  const unsigned shift = 31U - static_cast<unsigned>(__clz(static_cast<int>(vectors)));
+  const unsigned shift = log2_exact(vectors);
   const unsigned lines = tiles.tile_images * (tiles.tile_rows + 2);
   const unsigned line_vectors = (tiles.width + 2) << shift;
   const unsigned height = tiles.height / 2, width = tiles.width / 2;
@@ -177,6 +182,10 @@ inline NarrowTiles narrow_tiles(const NarrowConv& conv, unsigned pixels) {
           .by_width = Divider(width),
           .by_rows = Divider(rows),
           .by_bordered_rows = Divider(rows + 2)};
+}
+
+[[noreturn]] inline void refuse_narrow(const char* kernel, const NarrowConv& conv) {
+  refuse_conv(kernel, {conv.images, conv.height, conv.width, conv.in}, conv.out);
 }
 
 // Sizes that the tiles' arithmetic and shared memory allow.

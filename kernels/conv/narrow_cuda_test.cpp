@@ -1,6 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "engine/core/error.h"
+#include "kernels/conv/conv.ref.h"
 #include "kernels/conv/narrow.cuda.h"
+#include "kernels/conv/stem.cuda.h"
 #include "kernels/pool/pool.cuda.h"
 #include "tests/device_memory.h"
 
@@ -60,19 +66,76 @@ class NarrowConvolution : public ::testing::TestWithParam<DType> {
   SCOPED_TRACE(::testing::Message() << (c).images << "x" << (c).height << "x" << (c).width << "x" \
                                     << (c).in << " to " << (c).out << " relu " << (c).pool_relu)
 
+std::vector<double> in_double(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+// The loops of the reference over a convolution's operands, as they were rounded.
+struct Loops {
+  Conv op;
+  Shape x, z;
+
+  explicit Loops(const NarrowConv& of)
+      : x{of.images, of.height, of.width, of.in}, z{of.images, of.height, of.width, of.out} {
+    op.out = of.out;
+    op.kernel = 3;
+    op.stride = op.padding = 1;
+  }
+  std::vector<double> forward(const Floats& in, const Floats& w, const Floats& bias) const {
+    const std::vector<double> added = in_double(bias.values());
+    std::vector<double> out(idx(z.count()));
+    ref::convolve(op, x, z, in_double(in.values()).data(), in_double(w.values()).data(),
+                  out.data());
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += added[i % added.size()];
+    return out;
+  }
+  std::vector<double> data_grad(const Floats& d_z, const Floats& w) const {
+    std::vector<double> d_x(idx(x.count()));
+    ref::convolve_data_grad(op, x, z, in_double(d_z.values()).data(), in_double(w.values()).data(),
+                            d_x.data());
+    return d_x;
+  }
+  // Followed by that of the bias.
+  std::vector<double> weight_grad(const Floats& in, const Floats& d_z) const {
+    const std::vector<double> of_z = in_double(d_z.values());
+    const std::size_t weights = idx(op.out * 9 * x[3]);
+    std::vector<double> both(weights + idx(op.out));
+    ref::convolve_weight_grad(op, x, z, in_double(in.values()).data(), of_z.data(), both.data());
+    for (std::size_t i = 0; i < of_z.size(); ++i) both[weights + i % idx(op.out)] += of_z[i];
+    return both;
+  }
+};
+
+// Expects the maxima of z's windows, and an index of a number that is one, up to `rounding`.
+void expect_maxima(const Sizes& s, const std::vector<double>& z, const std::vector<float>& y,
+                   const std::vector<std::uint8_t>& index, double rounding) {
+  const std::size_t height = idx(s.conv.height / 2), width = idx(s.conv.width / 2),
+                    channels = idx(s.conv.out), line = idx(s.conv.width);
+  std::vector<double> maxima(s.pooled), chosen(s.pooled);
+  for (std::size_t i = 0; i < s.pooled; ++i) {
+    const std::size_t c = i % channels, column = i / channels % width,
+                      row = i / channels / width % height, image = i / channels / width / height;
+    const auto at = [&](std::size_t k) {
+      const std::size_t z_row = image * idx(s.conv.height) + 2 * row + k / 2;
+      return z[(z_row * line + 2 * column + k % 2) * channels + c];
+    };
+    maxima[i] = std::max({at(0), at(1), at(2), at(3)});
+    if (s.conv.pool_relu) maxima[i] = std::max(0.0, maxima[i]);
+    ASSERT_TRUE(index[i] < 4 || (s.conv.pool_relu && index[i] == no_maximum)) << i;
+    chosen[i] = index[i] < 4 ? at(index[i]) : 0;
+    ASSERT_TRUE(index[i] < 4 || !(y[i] > 0)) << i;
+  }
+  expect_near(y, maxima, rounding, rounding);
+  expect_near(y, chosen, rounding, rounding);
+}
+
 TEST_P(NarrowConvolution, PoolsWhatItComputes) {
   for (const Sizes& s : with_pools()) {
     TRACE_CONV(s.conv);
     ASSERT_TRUE(has_narrow_product(s.conv));
     const Floats x(dtype(), random_values(s.in, 1, 1)), w(dtype(), random_values(s.weights, 1, 2)),
-        bias(dtype(), random_values(idx(s.conv.out), 1, 3)), z(dtype(), s.out),
-        expected(dtype(), s.pooled);
-    const Array<std::uint8_t> expected_index(s.pooled), index(s.pooled);
-    NarrowConv plain = s.conv;
-    plain.pooled = false;
-    narrow_forward(plain, {.x = x.data(), .w = w.data(), .bias = bias.data(), .y = z.data()}, false,
-                   multiprocessors, dtype(), nullptr);
-    max_pool(s.pool, z.data(), expected.data(), expected_index.data(), dtype(), nullptr);
+        bias(dtype(), random_values(idx(s.conv.out), 1, 3));
+    const Array<std::uint8_t> index(s.pooled);
     const std::vector<float> found = settled([&] {
       const Floats y(dtype(), s.pooled);
       narrow_forward(s.conv,
@@ -84,8 +147,7 @@ TEST_P(NarrowConvolution, PoolsWhatItComputes) {
                      false, multiprocessors, dtype(), nullptr);
       return y.values();
     });
-    EXPECT_EQ(found, expected.values());
-    EXPECT_EQ(index.values(), expected_index.values());
+    expect_maxima(s, Loops(s.conv).forward(x, w, bias), found, index.values(), epsilon(dtype()));
   }
 }
 
@@ -99,12 +161,9 @@ TEST_P(NarrowConvolution, ReadsGradientsThroughThePool) {
     const Array<std::uint8_t> index(s.pooled);
     max_pool(s.pool, z.data(), y.data(), index.data(), dtype(), nullptr);
     max_pool_grad(s.pool, d_y.data(), index.data(), d_z.data(), dtype(), nullptr);
-    NarrowConv plain = s.conv;
-    plain.pooled = false;
+    const Loops loops(s.conv);
+    const double rounding = epsilon(dtype());
 
-    const Floats expected(dtype(), s.in);
-    narrow_data_grad(plain, {.w = w.data(), .d_y = d_z.data(), .d_x = expected.data()},
-                     multiprocessors, dtype(), nullptr);
     const NarrowOperands operands{
         .x = x.data(), .w = w.data(), .d_y_index = index.data(), .d_y = d_y.data()};
     const std::vector<float> found = settled([&] {
@@ -114,38 +173,55 @@ TEST_P(NarrowConvolution, ReadsGradientsThroughThePool) {
       narrow_data_grad(s.conv, with, multiprocessors, dtype(), nullptr);
       return d_x.values();
     });
-    EXPECT_EQ(found, expected.values());
+    expect_near(found, loops.data_grad(d_z, w), rounding, 1e-4);
 
     const Array<std::byte> workspace(narrow_weight_grad_workspace(s.conv, multiprocessors));
-    const Array<std::byte> of_plain(narrow_weight_grad_workspace(plain, multiprocessors));
-    const Floats d_w(dtype(), s.weights), d_bias(dtype(), idx(s.conv.out));
-    narrow_weight_grad(
-        plain, {.x = x.data(), .d_y = d_z.data(), .d_w = d_w.data(), .d_bias = d_bias.data()},
-        of_plain.data(), multiprocessors, dtype(), nullptr);
     const std::vector<float> all = settled([&] {
-      const Floats own_d_w(dtype(), s.weights), own_d_bias(dtype(), idx(s.conv.out));
+      const Floats d_w(dtype(), s.weights), d_bias(dtype(), idx(s.conv.out));
       NarrowOperands with = operands;
-      with.d_w = own_d_w.data();
-      with.d_bias = own_d_bias.data();
+      with.d_w = d_w.data();
+      with.d_bias = d_bias.data();
       narrow_weight_grad(s.conv, with, workspace.data(), multiprocessors, dtype(), nullptr);
-      std::vector<float> both = own_d_w.values();
-      for (const float value : own_d_bias.values()) both.push_back(value);
+      std::vector<float> both = d_w.values();
+      for (const float value : d_bias.values()) both.push_back(value);
       return both;
     });
-    // The tiles are others, and with them the order of the sums.
-    std::vector<double> sums;
-    for (const float value : d_w.values()) sums.push_back(static_cast<double>(value));
-    for (const float value : d_bias.values()) sums.push_back(static_cast<double>(value));
-    const double rounding = epsilon(dtype());
-    expect_near(all, sums, 2 * rounding, 1e-4);
-    // The bias gradient is the sum of what the pool's adjoint writes.
-    const std::vector<float> terms = d_z.values();
-    std::vector<double> columns(idx(s.conv.out));
-    for (std::size_t i = 0; i < terms.size(); ++i)
-      columns[i % columns.size()] += static_cast<double>(terms[i]);
-    expect_near({all.begin() + static_cast<std::ptrdiff_t>(s.weights), all.end()}, columns,
-                rounding, 1e-4);
+    expect_near(all, loops.weight_grad(x, d_z), rounding, 1e-4);
   }
+}
+
+TEST_P(NarrowConvolution, ReluOfNaNIsZero) {
+  const NarrowConv conv{1, 4, 4, 8, 16};
+  const Floats x(dtype(), std::vector<float>(idx(conv.height * conv.width * conv.in), NAN)),
+      w(dtype(), std::vector<float>(idx(conv.out * 9 * conv.in), 1)),
+      y(dtype(), idx(conv.height * conv.width * conv.out));
+  const NarrowOperands operands{.x = x.data(), .w = w.data(), .y = y.data()};
+  narrow_forward(conv, operands, true, multiprocessors, dtype(), nullptr);
+  for (const float value : y.values()) ASSERT_EQ(value, 0);
+
+  const StemConv stem{1, 4, 4, 40};
+  const Floats pixels(dtype(), std::vector<float>(4 * 4 * 8, NAN)),
+      weights(dtype(), std::vector<float>(40 * 7 * 7 * 8, 1)), of_stem(dtype(), 2 * 2 * 40);
+  stem_forward(stem, pixels.data(), weights.data(), nullptr, true, of_stem.data(), multiprocessors,
+               dtype(), nullptr);
+  for (const float value : of_stem.values()) ASSERT_EQ(value, 0);
+}
+
+TEST_P(NarrowConvolution, RefusesSizesThatItHasNoKernelsFor) {
+  for (const NarrowConv& conv : {NarrowConv{1, 4, 4, 32, 64}, NarrowConv{1, 4, 4, 24, 8},
+                                 NarrowConv{1, 4, 4, 16, 8, true}}) {
+    EXPECT_THROW(narrow_forward(conv, {}, false, multiprocessors, dtype(), nullptr), DeviceError);
+    EXPECT_THROW(narrow_data_grad(conv, {}, multiprocessors, dtype(), nullptr), DeviceError);
+  }
+  EXPECT_THROW(narrow_weight_grad({1, 4, 4, 24, 8}, {}, nullptr, multiprocessors, dtype(), nullptr),
+               DeviceError);
+  const StemConv stem{1, 4, 4, 72};
+  EXPECT_THROW(stem_forward(stem, nullptr, nullptr, nullptr, false, nullptr, multiprocessors,
+                            dtype(), nullptr),
+               DeviceError);
+  EXPECT_THROW(
+      stem_weight_grad(stem, nullptr, nullptr, nullptr, nullptr, multiprocessors, dtype(), nullptr),
+      DeviceError);
 }
 
 INSTANTIATE_TEST_SUITE_P(InSixteenBits, NarrowConvolution,

@@ -1,7 +1,7 @@
 // The gradient of the weights of 3x3 convolutions of few channels: products of pixels by pixels,
 // where a block adds up tiles, each of its warps some of the outputs and inputs, and a second
 // kernel adds the blocks' sums in order. The bias gradient is that of one more tap, which reads 1
-// everywhere. Behind a pool a block spreads the gradient of its tile's maxima in shared memory.
+// everywhere. After a pool a block spreads the gradient of its tile's maxima in shared memory.
 #include "kernels/conv/narrow.cuh"
 #include "kernels/pointwise/column_sums.cuh"
 
@@ -18,7 +18,7 @@ struct NarrowSums {
   unsigned block_outs;           // outputs of a block
   unsigned patch_bytes, tile_bytes;
   bool bias;
-  // Behind a pool: a tile in memory has pooled pixels and, from `index_at` on, their index; pixels
+  // With a pool: a tile in memory has pooled pixels and, from `index_at` on, their index; pixels
   // are spread to `spread_at`.
   bool pooled;
   unsigned index_at, spread_at, pooled_pixels;  // of a tile
@@ -48,8 +48,7 @@ __device__ inline void load_pooled(const T* __restrict__ d_y,
     return is_pixel ? ((std::size_t{image} * height + row) * width + column) * of.out + block_out
                     : 0;
   };
-  const unsigned by_vectors =
-      31U - static_cast<unsigned>(__clz(static_cast<int>(of.block_outs / 8)));
+  const unsigned by_vectors = log2_exact(of.block_outs / 8);
   const unsigned vectors = 1U << by_vectors, halves = vectors / 2;  // of a pixel, of its index
   bool is_pixel = false;
   for (unsigned i = threadIdx.x; i < of.pooled_pixels << by_vectors; i += narrow_threads) {
@@ -104,7 +103,7 @@ __global__ void __launch_bounds__(narrow_threads, 2)
     load_patch(x, of.in, of.in_pitch, tiles, place, to);
     if (of.pooled) return load_pooled(d_y, index, of, block_out, place, to + of.patch_bytes);
     const unsigned vectors = of.block_outs / 8;
-    const unsigned shift = 31U - static_cast<unsigned>(__clz(static_cast<int>(vectors)));
+    const unsigned shift = log2_exact(vectors);
     for (unsigned i = threadIdx.x; i < padded << shift; i += narrow_threads) {
       const unsigned p = i >> shift, vector = i & (vectors - 1);
       const NarrowTiles::Pixel pixel = tiles.pixel(p);
@@ -365,14 +364,15 @@ std::size_t narrow_weight_grad_workspace(const NarrowConv& conv, int multiproces
 
 void narrow_weight_grad(const NarrowConv& conv, const NarrowOperands& operands, void* workspace,
                         int multiprocessors, DType dtype, cudaStream_t stream) {
+  if (!has_narrow_weight_grad(conv)) refuse_narrow("narrow_weight_grad", conv);
+  const WeightShares shares = weight_shares(conv, multiprocessors);
   dispatch_narrow("narrow_weight_grad", dtype, [&]<class T>() {
-    const WeightShares shares = weight_shares(conv, multiprocessors);
-    const auto sums = shares.c == 2   ? launch_weight_grad<T, 1, 2>
-                      : shares.n == 2 ? launch_weight_grad<T, 2, 1>
-                                      : launch_weight_grad<T, 1, 1>;
-    sums(conv, shares, operands, workspace, stream);
+    const auto launch_products = shares.c == 2   ? launch_weight_grad<T, 1, 2>
+                                 : shares.n == 2 ? launch_weight_grad<T, 2, 1>
+                                                 : launch_weight_grad<T, 1, 1>;
+    launch_products(conv, shares, operands, workspace, stream);
   });
-  add_weight_sums(static_cast<const float*>(workspace), weight_shares(conv, multiprocessors).blocks,
+  add_weight_sums(static_cast<const float*>(workspace), shares.blocks,
                   {.d_w = operands.d_w,
                    .d_bias = operands.d_bias,
                    .quads = index32("narrow_weight_grad", "weights", weights_of(conv), 4),

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(stem_threads, 2)
 #pragma unroll
           for (unsigned i = 0; i < 8; ++i) {
             values[i] = sum[row][i / 2][2 * half + i % 2] + added[i];
-            if (relu) values[i] = values[i] < 0.0F ? 0.0F : values[i];
+            if (relu) values[i] = rectified(values[i]);
           }
           store(y + place.index(tiles, first + row, column) * outs + out, values);
         }
@@ -123,6 +123,7 @@ bool has_stem(const StemConv& conv) {
 
 void stem_forward(const StemConv& conv, const void* x, const void* w, const void* bias, bool relu,
                   void* y, int multiprocessors, DType dtype, cudaStream_t stream) {
+  if (!has_stem(conv)) refuse_stem("stem_forward", conv);
   dispatch_narrow("stem_forward", dtype, [&]<class T>() {
     const StemTiles tiles = stem_tiles(conv);
     launch_next("stem_forward", stem_product_kernel<T>,

@@ -82,7 +82,11 @@ inline StemTiles stem_tiles(const StemConv& conv) {
           .count = static_cast<unsigned>(conv.images) * down * across};
 }
 
-// Two for each multiprocessor; each computes every so-manieth tile.
+[[noreturn]] inline void refuse_stem(const char* kernel, const StemConv& conv) {
+  refuse_conv(kernel, {conv.images, conv.height, conv.width, stem_stored}, conv.out);
+}
+
+// Two blocks per multiprocessor; block b computes tiles b, b + gridDim.x, ...
 inline unsigned stem_blocks(const StemTiles& tiles, int multiprocessors) {
   return std::clamp(2 * static_cast<unsigned>(multiprocessors), 1U, tiles.count);
 }

@@ -114,6 +114,7 @@ std::size_t stem_weight_grad_workspace(const StemConv& conv, int multiprocessors
 
 void stem_weight_grad(const StemConv& conv, const void* x, const void* d_y, void* d_w,
                       void* workspace, int multiprocessors, DType dtype, cudaStream_t stream) {
+  if (!has_stem(conv)) refuse_stem("stem_weight_grad", conv);
   const StemTiles tiles = stem_tiles(conv);
   const unsigned blocks = stem_blocks(tiles, multiprocessors);
   dispatch_narrow("stem_weight_grad", dtype, [&]<class T>() {

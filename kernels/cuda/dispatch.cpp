@@ -22,6 +22,11 @@ void refuse_size(const char* kernel, const char* what, std::int64_t count, std::
                     count, what, most, multiple);
 }
 
+void refuse_conv(const char* kernel, const std::int64_t (&x)[4], std::int64_t out) {
+  fail<DeviceError>("{}: no CUDA kernel for the convolution of {}x{}x{}x{} to {} channels", kernel,
+                    x[0], x[1], x[2], x[3], out);
+}
+
 void allow_shared(const void* kernel, std::size_t bytes, const char* name) {
   constexpr std::size_t without_asking = 48 * 1024;
   if (bytes <= without_asking) return;

@@ -20,6 +20,10 @@ namespace warpstep::cuda {
 [[noreturn]] void refuse_size(const char* kernel, const char* what, std::int64_t count,
                               std::int64_t most, std::int64_t multiple);
 
+// Throws DeviceError: `kernel` has no form for this convolution, of x
+// [images,height,width,channels] as stored to `out` channels.
+[[noreturn]] void refuse_conv(const char* kernel, const std::int64_t (&x)[4], std::int64_t out);
+
 // Allows launches of the kernel with so much dynamic shared memory; asks the runtime only once.
 void allow_shared(const void* kernel, std::size_t bytes, const char* name);
 

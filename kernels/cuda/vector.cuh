@@ -87,6 +87,11 @@ __device__ inline T narrow(float x) {
   return Narrow<T>::one(x);
 }
 
+// A relu, by itself or fused: 0 for NaN.
+__device__ inline float rectified(float x) {
+  return x > 0 ? x : 0;
+}
+
 template <class T, int N>
 __device__ inline void unpack(const Packed<T, N>& packed, float (&to)[N]) {
   if constexpr (sizeof(T) == sizeof(float)) {

@@ -4,6 +4,8 @@
 // all that it reads in flight at once: 1.1 MB for that layer's data gradient in f16, 0.6 MB for the
 // weight gradient, and 5.8 MB for the forward kernel, whose blocks each read all weights. On an
 // H200 they take 2.6, 4.8 and 2.3 us.
+#include <bit>
+
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -19,10 +21,9 @@ struct FewShape {
   unsigned rows, inputs, pitch;  // pitch: outputs as stored
 };
 
+// As many sums as a warp shares among its lanes.
 template <int count>
-constexpr int power_above = count <= 4   ? 4
-                            : count <= 8 ? 8
-                                         : 16;
+constexpr int padded_outputs = static_cast<int>(std::bit_ceil(static_cast<unsigned>(count)));
 
 // The sums of `count` values, a power of two, over the lanes of a warp that have the same number
 // modulo `apart`: at each distance a lane keeps half of the values and gives the others away, 16
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(forward_threads, rows == 1 ? 2 : 1)
     few_forward_kernel(const T* __restrict__ x, const T* __restrict__ w, const T* __restrict__ bias,
                        T* __restrict__ y, FewShape of, bool relu) {
   await_previous();
-  constexpr int width = vector_width<T>, values = power_above<outs>;
+  constexpr int width = vector_width<T>, values = padded_outputs<outs>;
   __shared__ float of_warps[forward_warps][rows][values];
   const unsigned first = blockIdx.x * rows, last = of.rows - 1;
   // What the thread writes in the end: its bias is on the way from the start.
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(forward_threads, rows == 1 ? 2 : 1)
       total += of_warps[warp][row][output];
     total += added;
   }
-  if (relu && total < 0) total = 0;
+  if (relu) total = rectified(total);
   y[std::size_t{first + row} * of.pitch + output] = narrow<T>(total);
 }
 
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(weight_threads, 1)
     few_weight_grad_kernel(const T* __restrict__ x, const T* __restrict__ d_y, T* __restrict__ d_w,
                            T* __restrict__ d_bias, FewShape of) {
   await_previous();
-  __shared__ float of_warps[weight_warps][most_outputs][tile_pitch];
+  alignas(16) __shared__ float of_warps[weight_warps][most_outputs][tile_pitch];
   __shared__ float biases[weight_warps][most_outputs];
   constexpr unsigned lanes = weight_columns / lane_columns;  // side by side
   const unsigned lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;

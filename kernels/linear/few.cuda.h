@@ -11,7 +11,8 @@
 namespace warpstep::cuda {
 
 // x [rows,inputs], w [pitch,inputs], y [rows,pitch], with inputs and pitch as they are stored, in
-// whole vectors of 16 bytes. The first `outputs` of a row of y may differ from 0.
+// whole vectors of 16 bytes. Of a row of y and of w's rows the first `outputs` count; the rest is
+// padding, 0.
 struct FewOutputs {
   std::int64_t rows = 0, inputs = 0, outputs = 0, pitch = 0;
 };

@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(norm_threads, resident)
         for (int i = 0; i < width; ++i) {
           v[i] = fmaf(v[i] - own.mean[i], own.scale[i], own.beta[i]);
           if constexpr (adds) v[i] += added[i];
-          if (relu) v[i] = v[i] > 0 ? v[i] : 0;
+          if (relu) v[i] = rectified(v[i]);
         }
         store(y + place, v);
       });

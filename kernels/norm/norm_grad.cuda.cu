@@ -112,7 +112,7 @@ __global__ void batch_norm_grad_join(OfRanks of_ranks, NormRows matrix,
 
 // The first pass: sums of g and g (x - mean) over the rows. With a shortcut it also writes
 // d_shortcut = g, and sums g as stored (rounded to T), as that is what the second pass reads; of
-// both norms it sums g (x - mean) of the shortcut as well, in partial sums behind the others.
+// both norms it sums g (x - mean) of the shortcut as well, in partial sums after the others.
 template <class T, bool masked, bool two, bool both>
 __global__ void __launch_bounds__(norm_threads, resident_grad)
     batch_norm_grad_sums(Sources<T> from, NormRows matrix, NormPartials partials, SumsTo<T> to) {

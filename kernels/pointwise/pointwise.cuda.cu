@@ -19,9 +19,9 @@ namespace {
 
 constexpr unsigned threads = elementwise_threads;
 
-struct ReluOf {  // NaN -> 0
+struct ReluOf {
   static constexpr bool binary = false;
-  __device__ float operator()(float x, float) const { return x > 0 ? x : 0; }
+  __device__ float operator()(float x, float) const { return rectified(x); }
 };
 struct ReluGradOf {
   static constexpr bool binary = true;
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(threads)
        i += std::int64_t{gridDim.x} * threads) {
     float value = widen(y[i]);
     if (bias) value += widen(bias[i % channels]);
-    if (relu) value = value < 0.0F ? 0.0F : value;
+    if (relu) value = rectified(value);
     y[i] = Narrow<T>::one(value);
   }
 }
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(column_threads)
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       x[i] += shift[i];
-      if (relu) x[i] = x[i] > 0 ? x[i] : 0;
+      if (relu) x[i] = rectified(x[i]);
     }
     store(y + (row * columns + column) * width, x);
   }

@@ -121,6 +121,19 @@ TEST_P(PointwiseCuda, BiasRelu) {
         }
 }
 
+TEST_P(PointwiseCuda, ReluOfNaNIsZero) {
+  const std::vector<float> x(idx(width()), NAN);
+  const auto channels = static_cast<std::int64_t>(width());
+  const std::vector<float> zeros(x.size());
+  const Floats whole(dtype(), x), single(dtype(), x), alone(dtype(), x);
+  bias_relu(whole.data(), nullptr, true, 1, channels, dtype(), nullptr);
+  EXPECT_EQ(whole.values(), zeros);
+  bias_relu_unaligned(single.data(), nullptr, true, channels, 1, dtype(), nullptr);
+  EXPECT_EQ(single.values(), zeros);
+  relu(alone.data(), alone.data(), channels, dtype(), nullptr);
+  EXPECT_EQ(alone.values(), zeros);
+}
+
 TEST_P(PointwiseCuda, RefusesChannelsThatAreNoWholeVectors) {
   const Floats y(dtype(), 9 * 2);
   EXPECT_THROW(bias_relu(y.data(), nullptr, true, 2, 9, dtype(), nullptr), DeviceError);

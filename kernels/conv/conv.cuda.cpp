@@ -85,7 +85,7 @@ std::shared_ptr<dnn::Plan> plan(const Operands& operands, const dnn::Graph& grap
 bool has_products(DType dtype, const Settings& settings) {
   constexpr int with_tensor_cores = 80;  // that kernels/cuda/tensor_cores.cuh uses
   const bool is_16_bits = dtype == DType::f16 || dtype == DType::bf16;
-  return is_16_bits && settings.compute_capability >= with_tensor_cores;
+  return is_16_bits && settings.kernel_capability >= with_tensor_cores;
 }
 
 // The convolution for them, if it has their form. x and the outputs are as stored.
@@ -107,19 +107,21 @@ std::optional<NarrowConv> narrow(const Conv& op, const ConvShape& shape, const O
   return narrow(op, shape.dtype, shape.x, shape.y[3], operands.context.settings);
 }
 
-// That of images of shape x with the pool behind it. Of more work cuDNN's kernels are so much
-// faster that they outweigh the pool's passes.
+// The limits of our own kernels, besides few_products (narrow.cuda.h).
+constexpr std::int64_t few_grad_products = 32 * 64;  // channels read times channels written
+constexpr double little_work = 2.5e9;                // FLOPs
+
+// That of images of shape x with its pool. Where there are both more channels and more work,
+// cuDNN's kernels are so much faster that they outweigh the pool's passes.
 std::optional<NarrowConv> pooled(const Conv& op, DType dtype, const Shape& x,
                                  const Settings& settings) {
-  constexpr std::int64_t vector = 8;    // channels are stored in whole vectors
-  constexpr std::int64_t few = 8 * 32;  // channels read times channels written
-  constexpr double little = 2.5e9;      // FLOPs
+  constexpr std::int64_t vector = 8;  // channels are stored in whole vectors
   if (op.relu || op.pool->window != 2 || op.pool->stride != 2 || op.pool->padding != 0) return {};
   if (op.out % vector != 0) return {};
   const Shape stored{x[0], x[1], x[2], (x[3] + vector - 1) / vector * vector};
   const std::optional<NarrowConv> conv = narrow(op, dtype, stored, op.out, settings);
   if (!conv || !has_narrow_product(*conv) || !has_narrow_weight_grad(*conv)) return {};
-  if (conv->in * conv->out > few && conv->flops() > little) return {};
+  if (conv->in * conv->out > few_products && conv->flops() > little_work) return {};
   if (narrow_weight_grad_workspace(*conv, settings.multiprocessors) > settings.workspace_cap)
     return {};
   return conv;
@@ -129,8 +131,8 @@ NarrowConv require_pooled(const Conv& op, const Shape& x, const Operands& operan
   const auto conv = pooled(op, operands.dtype_in(0), x, operands.context.settings);
   if (!conv)
     fail<Error>(
-        "cuda: {} ({}) was made by the fusion {}, for which the CUDA backend has no kernel of its "
-        "form",
+        "cuda: {} was fused with its pool ({}), but the CUDA backend has no kernel for this shape "
+        "and dtype; disable it with --no-fuse {}",
         operands.node.title(), text(operands.node.op), fusion::conv_pool);
   return *conv;
 }
@@ -139,24 +141,22 @@ NarrowConv require_pooled(const Conv& op, const Shape& x, const Operands& operan
 // from 32 to 64, that of the data gradient 0.4 and 1.7: those it has are faster.
 std::optional<NarrowConv> narrow_product(const Conv& op, const Shape& x, const ConvShape& shape,
                                          const Operands& operands) {
-  constexpr std::int64_t few = 8 * 32;  // channels read times channels written
   if (op.pool) return require_pooled(op, x, operands);
   const std::optional<NarrowConv> conv = narrow(op, shape, operands);
-  if (!conv || conv->in * conv->out > few || !has_narrow_product(*conv)) return {};
-  return conv;
+  return conv && has_narrow_product(*conv) ? conv : std::nullopt;
 }
 
-// 0.2 of cuDNN's time from 8 to 8 channels, 0.4 from 8 to 32 and 0.6 from 32 to 64, of up to 1.2
-// GFLOP; 1.0 from 64 to 128. More work has whole tiles for every multiprocessor.
+// On an H200 it takes 0.2 of cuDNN's time from 8 to 8 channels, 0.4 from 8 to 32 and 0.6 from 32 to
+// 64, of up to 1.2 GFLOP, and 1.0 from 64 to 128. Of more work cuDNN has whole tiles for every
+// multiprocessor.
 std::optional<NarrowConv> narrow_weight_grad(const Conv& op, const ConvShape& shape,
                                              const Operands& operands) {
-  constexpr std::int64_t few = 8 * 32, most = 32 * 64;  // channels read times channels written
-  constexpr double little = 2.5e9;                      // FLOPs
   if (op.pool) return require_pooled(op, operands.in_shape(0), operands);
   const std::optional<NarrowConv> conv = narrow(op, shape, operands);
   if (!conv || !has_narrow_weight_grad(*conv)) return {};
   const std::int64_t channels = conv->in * conv->out;
-  if (channels > most || (channels > few && conv->flops() > little)) return {};
+  if (channels > few_grad_products) return {};
+  if (channels > few_products && conv->flops() > little_work) return {};
   const Settings& settings = operands.context.settings;
   if (narrow_weight_grad_workspace(*conv, settings.multiprocessors) > settings.workspace_cap)
     return {};

@@ -64,7 +64,7 @@ Settings assume_device(std::string_view name) {
   settings.assumed = device.name;
   settings.device_name = device.product;
   settings.multiprocessors = device.multiprocessors;
-  settings.compute_capability = device.compute_capability;
+  settings.compute_capability = settings.kernel_capability = device.compute_capability;
   return settings;
 }
 

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "engine/core/wheels.h"
 #include "kernels/cuda/assumed_devices.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/compiled.cuda.h"
 
 namespace warpstep::cuda {
 namespace {
@@ -92,8 +94,9 @@ Settings device_settings(const BackendOptions& options) {
     fail<DeviceError>(
         "{} is of compute capability {}.{}; CUDA 13 compiles for 7.5 (Turing) and later",
         settings.device_name, properties.major, properties.minor);
+  settings.kernel_capability = std::min(settings.compute_capability, compiled_capability());
   launches_overlap =
-      is_on("WARPSTEP_OVERLAP_LAUNCHES") && settings.compute_capability >= overlap_capability;
+      is_on("WARPSTEP_OVERLAP_LAUNCHES") && settings.kernel_capability >= overlap_capability;
   return settings;
 }
 

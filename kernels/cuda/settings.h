@@ -15,6 +15,7 @@ struct Settings {
   std::string device_name;  // "NVIDIA H200": with the libraries' versions, the key of caches
   int multiprocessors = 0;
   int compute_capability = 0;  // 90 for 9.0
+  int kernel_capability = 0;   // that our kernels may use: of an earlier one, if compiled for that
 
   bool tf32 = false;            // fp32 products on tensor cores, inputs rounded to tf32
   bool exact_math = false;      // no Winograd or FFT

@@ -421,6 +421,21 @@ TEST(CudaDevice, OfEveryThreadIsTheOneThatWasAskedFor) {
   EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
+// Compiled for an older device, the kernels have no products of tensor cores, whatever runs them.
+TEST(CudaDevice, IsUsedAsFarAsKernelsAreCompiledFor) {
+  const auto own_products = [](int compiled) {
+    fake_cuda::set_compiled(compiled);
+    const Stepping step(model_step("cifar10cnn", 2, {.precision = Precision::fp16}),
+                        open_tested_backend(backend_name));
+    fake_cuda::set_compiled(90);
+    return std::ranges::count_if(step.program.calls(), [](const Call& call) {
+      return call.kernel->implementation().find("tensor cores") != std::string::npos;
+    });
+  };
+  EXPECT_EQ(own_products(75), 0);
+  EXPECT_GT(own_products(80), 0);
+}
+
 TEST(CudaDevice, ThatCannotBeUsedSaysWhy) {
   const auto open = [] { open_tested_backend(backend_name); };
   const auto refused = [&](cudaError_t status, const char* reason) {

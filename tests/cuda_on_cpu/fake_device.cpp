@@ -192,6 +192,13 @@ cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute which, int value
     return cudaSuccess;
   });
 }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  return call("cudaFuncGetAttributes", [=](State& s) {
+    *attributes = {};
+    attributes->ptxVersion = attributes->binaryVersion = s.compiled;
+    return cudaSuccess;
+  });
+}
 cudaError_t cudaRuntimeGetVersion(int* version) {
   return call("cudaRuntimeGetVersion", [=](State&) {
     *version = fake::version;

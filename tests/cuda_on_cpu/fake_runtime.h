@@ -36,6 +36,7 @@ void set_device_memory(std::size_t bytes);  // the size of device memory, 8 GiB 
 // 1 by default. Each has the memory that was allocated by a thread while it was current there.
 void set_devices(int count);
 int device_of(const void* memory);  // -1: of none
+void set_compiled(int capability);  // what kernels are compiled for: 90 by default
 
 std::vector<std::string> node_names(cudaGraph_t graph);  // of its work, in the order of issue
 

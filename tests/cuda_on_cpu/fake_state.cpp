@@ -153,6 +153,11 @@ void set_devices(int count) {
   state().devices = count;
 }
 
+void set_compiled(int capability) {
+  const std::lock_guard lock(state().mutex);
+  state().compiled = capability;
+}
+
 int device_of(const void* memory) {
   const std::lock_guard lock(state().mutex);
   for (const auto& [begin, block] : state().memory)

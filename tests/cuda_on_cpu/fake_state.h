@@ -86,6 +86,7 @@ struct State {
   std::set<std::shared_ptr<Capture>> captures;  // that have not ended
   int devices = 1;                              // of a program: WARPSTEP_FAKE_DEVICES
   std::size_t device_bytes = std::size_t{8} << 30, used_bytes = 0;
+  int compiled = 90;
   unsigned long long last_capture = 0;
   std::recursive_mutex mutex;  // held while work runs: the device does one thing at a time
 

@@ -92,7 +92,7 @@ class Lowering {
     for (std::size_t i = 0; i < out.size(); ++i) graph_.value(node.out[i]).type = out[i];
   }
 
-  // Behind the operands of each parameter in turn.
+  // After the operands of each parameter in turn.
   void add_copies(Node& node, std::size_t operands) {
     std::vector<int> in;
     for (std::size_t i = 0; i < node.in.size(); ++i) {

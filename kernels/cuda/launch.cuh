@@ -1,6 +1,7 @@
-// The only place that knows how kernels are compiled: by nvcc for a GPU, or by the host compiler
-// for the tests' emulated grid. Kernels use this header and CUDA's plain built-ins, but no <<<>>>,
-// extern __shared__, inline PTX or __CUDA_ARCH__.
+// Kernels are compiled by nvcc for a GPU, or by the host compiler for the tests' emulated grid.
+// Compilation differences live in three headers: this one, overlap.cuh and tensor_cores.cuh.
+// Kernels use those and CUDA's plain built-ins, but no <<<>>>, extern __shared__, inline PTX or
+// __CUDA_ARCH__.
 #pragma once
 
 #include <cuda_bf16.h>

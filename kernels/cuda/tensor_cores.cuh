@@ -1,6 +1,5 @@
 // Products of 16-bit matrices on tensor cores, and the copies that feed them, of compute capability
-// 8.0 and later: the second place, besides launch.cuh, that knows how kernels are compiled. All
-// lanes of a warp call each function but the copies.
+// 8.0 and later. All lanes of a warp call each function but the copies.
 //
 // In a product d += a b of 16x16 by 16x8 numbers lane l holds, with i = l / 4 and j = 2 (l % 4):
 //   a: (i, j) (i, j+1) | (i+8, j) .. | (i, j+8) .. | (i+8, j+8) ..    two numbers a word
@@ -32,9 +31,9 @@ __device__ inline void multiply_add(float (&d)[4], const unsigned (&a)[4], unsig
 // write zeros.
 template <int bytes = 16>
 __device__ inline void begin_copy(void* shared, const void* global, bool zeros);
-// Ends a group of the thread's copies; none may be in it.
+// Commits the calling thread's copies since the last call as one group, which may be empty.
 __device__ inline void end_group();
-// Waits for the thread's groups but the last `running`.
+// Waits until at most `running` of the thread's newest groups are unfinished.
 template <int running>
 __device__ inline void await_groups();
 

@@ -129,7 +129,7 @@ std::unique_ptr<Kernel> bind_with_gelu(const Linear& op, const Matmul& matmul,
 std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
   const Matmul matmul = product_of(op, operands.graph, operands.node);
   if (op.gelu) return bind_with_gelu(op, matmul, operands);
-  // A mask is the business of cublasLt.
+  // Only cublasLt can write a mask.
   if (const auto few = few_outputs(operands.in(0), operands.in(1), operands.out(0));
       few && !op.mask)
     return launch_kernel(few_outputs_name,

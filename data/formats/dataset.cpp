@@ -36,6 +36,7 @@ FirstSample first_readable(const Dataset& dataset) {
     } catch (const std::exception&) {
       if (!first_error) first_error = std::current_exception();
     }
+  if (!first_error) fail<DataError>("{}: has no images", dataset.path());
   std::rethrow_exception(first_error);
 }
 

@@ -221,6 +221,15 @@ TEST(Folder, PassesOverWhatSystemsLeave) {
   EXPECT_THAT(test->passed_over(), ElementsAre("1/Thumbs.db", "__MACOSX"));
 }
 
+TEST(Folder, WithoutImagesIsNone) {
+  const TemporaryFolder folder;
+  put(folder / "train/__MACOSX/0/x", std::string("x"));
+  EXPECT_THAT(message_of([&] { open(folder.path(), Split::train); }),
+              HasSubstr("/train: has no images; expected PNG or JPEG files"));
+  put(folder / "train/labels.csv", std::string("file,label\n"));
+  EXPECT_THAT(message_of([&] { open(folder.path(), Split::train); }), HasSubstr("/train"));
+}
+
 TEST(Folder, IsPartedByClass) {
   const TemporaryFolder folder;
   for (int i = 0; i < 30; ++i)

@@ -249,11 +249,10 @@ LabelledFolder read_labelled_folder(const std::string& folder,
                                     const std::optional<Classes>& known) {
   if (!is_folder(folder)) fail<DataError>("{}: there is no such folder", folder);
   const std::vector<Entry> entries = list_folder(folder);
-  if (entries.empty()) {
+  if (std::ranges::all_of(entries, is_extra)) {
     fail<DataError>(
-        "{}: is empty; expected PNG or JPEG files with labels.pkl or labels.csv, or one folder "
-        "per class",
-        folder);
+        "{}: {}; expected PNG or JPEG files with labels.pkl or labels.csv, or one folder per class",
+        folder, entries.empty() ? "is empty" : "has no images");
   }
   std::vector<std::string> label_names;
   for (const Entry& entry : entries) {

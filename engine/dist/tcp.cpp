@@ -153,6 +153,23 @@ Place local_place(const Socket& socket) {
   return place;
 }
 
+bool is_loopback(const Place& place) {
+  if (place.address.ss_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in&>(place.address).sin_addr.s_addr) >> 24 == 127;
+  const in6_addr& six = reinterpret_cast<const sockaddr_in6&>(place.address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
+}
+
+// The place of a rank as the one behind `socket`, on which rank 0 talks to it, can reach it. A rank
+// of rank 0's machine may be seen at a loopback address, which means another machine elsewhere:
+// there it is where rank 0 is.
+Place as_seen_by(const Socket& socket, const Place& place) {
+  if (!is_loopback(place)) return place;
+  Place seen = local_place(socket);
+  set_port(seen.address, port_of(place.address));
+  return seen;
+}
+
 // Tries until it works: the other rank may not listen yet.
 Socket connect_to(const Place& place, Time::time_point until, std::string* why) {
   do {
@@ -322,7 +339,8 @@ class TcpTransport final : public Transport {
           [&](int rank, const Place& place) { places[static_cast<std::size_t>(rank)] = place; });
       for (std::size_t rank = 1; rank < sockets.size(); ++rank)
         for (const Place& place : places)
-          if (!send(sockets[rank], place, until)) fail<RankError>("rank {} left the job", rank);
+          if (!send(sockets[rank], as_seen_by(sockets[rank], place), until))
+            fail<RankError>("rank {} left the job", rank);
       return;
     }
     const Socket listener = listen_on(0);

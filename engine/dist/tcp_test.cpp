@@ -2,10 +2,12 @@
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <functional>
 #include <thread>
@@ -100,6 +102,82 @@ TEST(Tcp, ClosesConnectionsOfOthers) {
   EXPECT_THAT(second.gather("b"), ElementsAre("a", "b"));
   first.join();
   ::close(stranger);
+}
+
+// An address of this machine by which other machines may reach it, where packets leave it; 0 if it
+// has none.
+in_addr_t outer_address() {
+  const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(9);
+  address.sin_addr.s_addr = htonl(0xC6336401);  // 198.51.100.1, of no machine; nothing is sent
+  socklen_t bytes = sizeof address;
+  const bool found = ::connect(socket, reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
+                     ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) == 0;
+  ::close(socket);
+  return found ? address.sin_addr.s_addr : 0;
+}
+
+// What is sent to connect, as in tcp.cpp.
+struct Greeting {
+  char magic[8] = {'w', 'a', 'r', 'p', 's', 't', 'e', '1'};
+  std::int32_t rank = 0, size = 0;
+  std::uint16_t port = 0;
+  char unused[6] = {};
+};
+struct Place {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+};
+
+// Says to rank 0 of 3, at an address of its machine, that it is `rank`; returns the connection.
+int greet(in_addr_t at, std::uint16_t port, int rank) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = at;
+  for (int tries = 0; tries < 200; ++tries) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+      const Greeting greeting{
+          .rank = rank, .size = 3, .port = static_cast<std::uint16_t>(9000 + rank)};
+      EXPECT_EQ(::send(socket, &greeting, sizeof greeting, MSG_NOSIGNAL),
+                static_cast<ssize_t>(sizeof greeting));
+      return socket;
+    }
+    ::close(socket);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return -1;
+}
+
+// Where rank 1 is for the rank that has this connection: "10.0.0.7 9001".
+std::string place_of_rank_1(int socket) {
+  std::array<Place, 2> places;
+  EXPECT_EQ(::recv(socket, &places, sizeof places, MSG_WAITALL),
+            static_cast<ssize_t>(sizeof places));
+  std::array<char, 64> host{}, port{};
+  ::getnameinfo(reinterpret_cast<sockaddr*>(&places[1].address), places[1].length, host.data(),
+                host.size(), port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
+  const std::string text = host.data(), mapped = "::ffff:";
+  return (text.starts_with(mapped) ? text.substr(mapped.size()) : text) + " " + port.data();
+}
+
+// A rank on rank 0's machine connects by 127.0.0.1 where the machine's name stands for that.
+TEST(Tcp, SendsOtherMachinesNoLoopbackAddress) {
+  const in_addr_t outer = outer_address();
+  if (outer == 0) GTEST_SKIP() << "this machine has no address but loopback";
+  const std::uint16_t port = free_port();
+  std::thread zero([&] { open_tcp(options_of(0, 3, port)); });
+  const int one = greet(htonl(INADDR_LOOPBACK), port, 1), two = greet(outer, port, 2);
+  EXPECT_EQ(place_of_rank_1(one), "127.0.0.1 9001");
+  std::array<char, 64> host{};
+  ::inet_ntop(AF_INET, &outer, host.data(), host.size());
+  EXPECT_EQ(place_of_rank_1(two), std::string(host.data()) + " 9001");
+  zero.join();
+  ::close(one);
+  ::close(two);
 }
 
 class TcpEnvironment : public testing::Test {

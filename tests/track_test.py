@@ -223,6 +223,9 @@ class Wandb(Folder):
         self.assertEqual([call[2] for call in self.calls("init")], [id_, id_])
         self.assertEqual(self.calls("log")[4][:2], ["log", 4])
         self.assertEqual(self.calls("finish")[-1], ["finish", 1, {"outcome": "died"}])
+        self.summary("broken data")
+        self.track()
+        self.assertEqual(self.calls("finish")[-1], ["finish", 1, {"outcome": "broken data"}])
 
     def test_follows_a_run_through_its_begin_a_resume_and_its_end(self):
         with subprocess.Popen(self.command("--follow"), env=self.environment, stderr=subprocess.PIPE) as process:
@@ -384,6 +387,10 @@ class Mlflow(Folder):
         self.track(to="mlflow")
         self.assertIn(["update", "r1", "RUNNING"], self.calls())
         self.assertEqual(self.calls("log")[-1], ["log", "r1", [["train/loss", 1, 1002000, 2]]])
+        for outcome in ("broken data", "of a later version"):
+            self.summary(outcome)
+            self.track(to="mlflow")
+            self.assertEqual(self.calls()[-1], ["end", "FAILED"])
 
 
 # Records what the study receives; a trial is pruned when its loss is above 5.

@@ -111,6 +111,25 @@ TEST_F(SameBatches, InEveryTier) {
   EXPECT_EQ(epoch_hash(one(cached, resident), steps_, *cached, true), expected_);
 }
 
+TEST_F(SameBatches, WeighWhatTheirLossIsOver) {
+  auto with = options(8);
+  Loader plain(set_, with);
+  EXPECT_EQ(plain.next().loss_weight(), 8);
+  with.class_weights = {1, 4, 0.5};
+  Loader weighted(set_, with);
+  const Batch& batch = weighted.next();
+  double expected = 0;
+  for (std::size_t row = 0; row < 8; ++row) {
+    const RowPlan& plan = rows_of(batch)[row];
+    const auto weight = [&](std::int32_t label) {
+      return static_cast<double>(with.class_weights[idx(label)]);
+    };
+    const auto own = static_cast<double>(plan.weight);
+    expected += own * weight(labels_of(batch)[row]) + (1 - own) * weight(plan.pair_label);
+  }
+  EXPECT_NEAR(batch.loss_weight(), expected, 1e-5);
+}
+
 TEST_F(SameBatches, AsTheRanksOfAnyWorldSideBySide) {
   for (const std::uint32_t world : {2U, 4U}) {
     std::vector<std::unique_ptr<Loader>> ranks;

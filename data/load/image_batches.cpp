@@ -114,6 +114,21 @@ Encoding encoding_of(const Dataset& dataset) {
   }
 }
 
+// By what the loss divides a batch (kernels/loss/targets.h): a mixed row has two labels.
+double loss_weight(std::span<const std::int32_t> labels, std::span<const RowPlan> plans,
+                   std::span<const float> class_weights) {
+  double sum = 0;
+  for (std::size_t row = 0; row < labels.size(); ++row) {
+    if (labels[row] < 0) continue;
+    const RowPlan& plan = plans[row];
+    const float own = plan.pair_label >= 0 && plan.weight < 1 ? plan.weight : 1;
+    float weight = own * class_weights[idx(labels[row])];
+    if (own < 1) weight += (1 - own) * class_weights[idx(plan.pair_label)];
+    sum += static_cast<double>(weight);
+  }
+  return sum;
+}
+
 std::size_t row_bytes(const LoaderOptions& options, const Shape& shape) {
   if (!options.resident.empty()) return 0;
   return idx(shape.count()) * (options.pixels ? sizeof(float) : 1);
@@ -211,6 +226,9 @@ void ImageBatches::describe(std::span<const std::byte> slot, std::size_t bad, Ba
   batch.add("rows", parts.plans);
   batch.count = rows_of(batch.position);
   if (options_.errors == DataErrors::mask) batch.count -= static_cast<std::int64_t>(bad);
+  batch.weight.reset();
+  if (!options_.class_weights.empty())
+    batch.weight = loss_weight(parts.labels, parts.plans, options_.class_weights);
 }
 
 std::uint64_t ImageBatches::place_of(Position position, std::int64_t row) const {

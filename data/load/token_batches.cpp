@@ -193,6 +193,12 @@ void TokenBatches::describe(std::span<const std::byte> slot, std::size_t, Batch&
   const auto labels = part(slot, 1);
   batch.add("labels", labels);
   batch.count = std::ranges::count_if(labels, [](std::int32_t label) { return label >= 0; });
+  batch.weight.reset();
+  if (options_.class_weights.empty()) return;
+  double sum = 0;
+  for (const std::int32_t label : labels)
+    if (label >= 0) sum += static_cast<double>(options_.class_weights[idx(label)]);
+  batch.weight = sum;
 }
 
 }  // namespace warpstep::data

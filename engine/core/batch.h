@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -34,7 +35,10 @@ struct BatchInput {
 struct Batch {
   Position position;
   std::vector<BatchInput> inputs;
-  std::int64_t count = 0;           // labels that are not -1: what the mean loss is over
+  std::int64_t count = 0;  // labels that are not -1
+  // What the mean loss is over: their class weights' sum, or their number where there are none.
+  std::optional<double> weight;
+  double loss_weight() const { return weight.value_or(static_cast<double>(count)); }
   std::span<const std::byte> slot;  // one piece of memory that holds the inputs
   std::uint64_t wait_ns = 0;        // how long next() waited for this batch
   std::uint64_t copy_wait_ns = 0;   // of that, for its copy to the device

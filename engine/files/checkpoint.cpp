@@ -132,7 +132,10 @@ std::string exact(double value) {
 }
 
 Json to_json(const Score& score) {
-  return {{"loss_sum", exact(score.loss_sum)}, {"correct", score.correct}, {"count", score.count}};
+  Json json{
+      {"loss_sum", exact(score.loss_sum)}, {"correct", score.correct}, {"count", score.count}};
+  if (score.weight != static_cast<double>(score.count)) json["weight"] = exact(score.weight);
+  return json;
 }
 
 // A JSON object whose fields are checked as they are read.
@@ -198,6 +201,11 @@ Score score_from(const Fields& fields, bool finite) {
              : fields.number("loss_sum", "a number in quotes", [](double) { return true; });
   score.count = fields.whole("count", most_steps);
   score.correct = fields.whole("correct", score.count);
+  score.weight =
+      static_cast<double>(score.count);  // without class weights, and in older checkpoints
+  if (fields.has("weight"))
+    score.weight = fields.number("weight", "a finite number from 0 in quotes",
+                                 [](double value) { return std::isfinite(value) && value >= 0; });
   return score;
 }
 

@@ -16,8 +16,10 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 Json written() {
-  Progress progress{.step = 40, .next = {6, 4}, .epoch_score = {1.5, 9, 32}, .evaluation = {}};
-  progress.evaluation = EvaluationRecord{6, 36, {std::nan(""), 5, 10}, 0};  // diverged, but trains
+  Progress progress{
+      .step = 40, .next = {6, 4}, .epoch_score = {1.5, 9, 32, 12.5}, .evaluation = {}};
+  progress.evaluation =
+      EvaluationRecord{6, 36, {std::nan(""), 5, 10, 10}, 0};  // diverged, but trains
   progress.watch = Watch{true, 0.25, 30, 1};
   StepState state;
   state.step = 40;
@@ -57,6 +59,9 @@ TEST(CheckpointProgress, IsReadAsItWasWritten) {
        {"skipped_steps", "good_steps", "micro_step", "overflow", "evaluation", "watch"})
     older.erase(key);
   EXPECT_EQ(refusal(older.dump()), "");
+  EXPECT_EQ(read.epoch_score.weight, 12.5);
+  older["epoch_score"].erase("weight");  // or without --class-weights
+  EXPECT_EQ(parse_progress(older.dump(), "x", state).epoch_score.weight, 32);
 }
 
 // Every field, also in nested objects, with every kind of wrong value.

@@ -24,6 +24,7 @@ Score& Score::operator+=(const Score& other) {
   loss_sum += other.loss_sum;
   correct += other.correct;
   count += other.count;
+  weight += other.weight;
   return *this;
 }
 
@@ -47,8 +48,9 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
     const record::PhasePart time(kernels_name);
     give_batch(program, batch);
     runner->step();
-    total += Score{static_cast<double>(program.loss()) * static_cast<double>(batch.count),
-                   program.correct(), batch.count};
+    const double weight = batch.loss_weight();
+    total +=
+        Score{static_cast<double>(program.loss()) * weight, program.correct(), batch.count, weight};
   }
   return total;
 }

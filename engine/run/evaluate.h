@@ -13,11 +13,12 @@ namespace warpstep {
 
 // Sums over samples, from which means follow exactly.
 struct Score {
-  double loss_sum = 0;  // of per-sample losses
+  double loss_sum = 0;  // of per-sample losses, each by its class weight
   std::int64_t correct = 0;
   std::int64_t count = 0;
+  double weight = 0;  // the sum of class weights: `count` without them
 
-  double loss() const { return count ? loss_sum / static_cast<double>(count) : 0; }
+  double loss() const { return weight > 0 ? loss_sum / weight : 0; }
   double accuracy() const {
     return count ? static_cast<double>(correct) / static_cast<double>(count) : 0;
   }

@@ -188,6 +188,7 @@ void Trainer::take_batch(const Progress& launched) {
   parts_.step.accumulate(++begun_ % accumulate_ != 0);
   variants_.push_back(parts_.step.variant());
   flights_.push_back({.count = batch.count,
+                      .weight = batch.loss_weight(),
                       .wait_ns = taken_ns_ - asked,
                       .copy_wait_ns = batch.copy_wait_ns,
                       .measured = parts_.step.measures()});
@@ -235,26 +236,24 @@ bool Trainer::stops(const std::atomic<bool>& stop) const {
   return parts_.communicator ? agreed_to_stop_ : stop.load();
 }
 
-void Trainer::combine(std::span<double> sums, const std::atomic<bool>& stop) {
-  if (!parts_.communicator) return;
+Score Trainer::of_all_ranks(const Score& own, const std::atomic<bool>& stop) {
   const record::Span span(agree_name);
-  std::vector<double> all(sums.begin(), sums.end());
-  all.push_back(stop ? 1 : 0);
-  parts_.communicator->sum(std::span(all));
-  if (all.back() > 0) agreed_to_stop_ = true;
-  std::copy_n(all.begin(), sums.size(), sums.begin());
+  std::array<double, 5> sums{own.loss_sum, static_cast<double>(own.correct),
+                             static_cast<double>(own.count), own.weight, stop ? 1.0 : 0.0};
+  parts_.communicator->sum(std::span(sums));
+  if (sums[4] > 0) agreed_to_stop_ = true;
+  return {sums[0], std::llround(sums[1]), std::llround(sums[2]), sums[3]};
 }
 
 StepRecord Trainer::record_of(const Progress& progress, const Flight& flight,
                               const std::atomic<bool>& stop) {
   const std::int64_t at = first_step_ + static_cast<std::int64_t>(progress.step) + 1;
   StepReport report = parts_.step.store().report(at);
-  std::array<double, 3> sums{static_cast<double>(report.loss) * static_cast<double>(flight.count),
-                             static_cast<double>(report.correct),
-                             static_cast<double>(flight.count)};
+  Score score{static_cast<double>(report.loss) * flight.weight, report.correct, flight.count,
+              flight.weight};
   if (parts_.communicator) {
-    combine(sums, stop);
-    report.loss = static_cast<float>(sums[0] / sums[2]);
+    score = of_all_ranks(score, stop);
+    report.loss = static_cast<float>(score.loss());
   }
   if (flight.before == 0) landed_ns_ = std::max(now_ns(), last_step_end_ns_);
   // The steps of a launch are done when the host learns of it; how long before the last of them
@@ -279,7 +278,7 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight,
                     .begin_ns = last_step_end_ns_,
                     .end_ns = std::max(landed_ns_ - earlier_ns, last_step_end_ns_)};
   if (std::isfinite(report.loss))  // a skipped step with an infinite or NaN loss counts in no score
-    record.score = {sums[0], std::llround(sums[1]), std::llround(sums[2])};
+    record.score = score;
   record.epoch_score += record.score;
   record.times = times_of(record, report, flight);
   return record;
@@ -364,12 +363,7 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
     throw BrokenData(error.what());
   }
   if (!score) return false;
-  if (parts_.communicator) {
-    std::array<double, 3> sums{score->loss_sum, static_cast<double>(score->correct),
-                               static_cast<double>(score->count)};
-    combine(sums, stop);
-    score = Score{sums[0], std::llround(sums[1]), std::llround(sums[2])};
-  }
+  if (parts_.communicator) score = of_all_ranks(*score, stop);
   const double part =
       static_cast<double>(progress.next.step) / static_cast<double>(steps_per_epoch());
   const EvaluationRecord record{progress.next.epoch, progress.step, *score, now_ns() - begin,

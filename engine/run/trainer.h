@@ -162,6 +162,7 @@ class Trainer {
   struct Flight {
     std::uint64_t mark = 0;
     std::int64_t count = 0;  // of the batch
+    double weight = 0;       // of its labels
     std::uint64_t wait_ns = 0;
     std::uint64_t copy_wait_ns = 0;
     std::uint64_t launch_ns = 0;  // of this thread
@@ -176,8 +177,8 @@ class Trainer {
   void take_batch(const Progress& launched);
   void now_at(Activity::Kind kind, std::uint64_t step) const;  // for other ranks
   bool stops(const std::atomic<bool>& stop) const;
-  // Sums over the ranks; whether one of them is to stop. Nothing without other ranks.
-  void combine(std::span<double> sums, const std::atomic<bool>& stop);
+  // The ranks' sum; they also agree on whether one of them is to stop.
+  Score of_all_ranks(const Score& own, const std::atomic<bool>& stop);
   const Batch& next_batch();
   void land(Progress& progress, const std::atomic<bool>& stop);
   StepRecord record_of(const Progress& progress, const Flight& flight,

@@ -57,6 +57,9 @@ TEST_F(UpdateOptions, ARunHasThemAll) {
   // The average was evaluated, by the run and by eval.
   EXPECT_NEAR(evaluated(out_, {})["loss"].get<double>(), validation["loss"].get<double>(), 1e-9);
   EXPECT_NE(evaluated(out_, {"--no-ema"})["loss"], validation["loss"]);
+  // A mean by class weights over the whole set, not of the batches' means.
+  EXPECT_NEAR(evaluated(out_, {"--batch", "7"})["loss"].get<double>(),
+              validation["loss"].get<double>(), 1e-6);
   const Tensors saved = tensors(checkpoints(out_).back());
   EXPECT_TRUE(saved.contains("ema.fc1.weight"));
   EXPECT_TRUE(saved.contains("optimizer.momentum_buffer.fc1.weight"));

@@ -269,6 +269,7 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
   with.max_bad = options.max_bad;
   with.memory_limit_bytes = parse_bytes(options.memory);
   with.memory = source.slots.get();
+  with.class_weights.assign(options.class_weights.begin(), options.class_weights.end());
   if (!training) with.thread_name = "test loader";
   if (source.is_text())
     source.loader = std::make_unique<data::Loader>(

@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/core/cpus.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 
@@ -138,6 +140,25 @@ TEST_F(Runs, PredictTheOtherFilesIfSomeAreBroken) {
   EXPECT_EQ(none.out, "");
 }
 
+// Of the machine that trained.
+TEST_F(Runs, PredictOnOtherCpusThanTheyWerePinnedTo) {
+  const CpuSet cpus = allowed_cpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "one CPU alone";
+  const std::string pinned = folder_ / "pinned";
+  ASSERT_EQ(run(with(short_run(data_, pinned), "--pin-cpus", std::to_string(cpus[0]))).exit_code,
+            0);
+  const auto run_on_cpus = [](const CpuSet& set) {
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    for (const int cpu : set) CPU_SET(cpu, &mask);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof mask, &mask), 0);
+  };
+  run_on_cpus({cpus[1]});
+  const Ended ended = run({"predict", pinned, data_ + "/test/" + file_name(0)});
+  run_on_cpus(cpus);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+}
+
 TEST_F(Runs, AreRepeatedFromTheirConfig) {
   const std::string first = folder_ / "runs/lr1e-2", again = folder_ / "again";
   const std::string older = folder_ / "older.json";
@@ -150,9 +171,29 @@ TEST_F(Runs, AreRepeatedFromTheirConfig) {
   const Json options = read_json(again + "/config.json")["options"];
   EXPECT_EQ(options["log_every"], 2);
   EXPECT_EQ(options["shard_optimizer"], "off");
+  EXPECT_THAT(ended.err, Not(HasSubstr("has no effect"))) << "its defaults were not typed";
   put(folder_ / "other.json", std::string("{\"lr\": 1}"));
   EXPECT_THAT(run({"train", "mlp", "--config", folder_ / "other.json"}).err,
               HasSubstr("it is not the config.json of a run"));
+}
+
+TEST_F(Runs, AreRepeatedInAnotherLengthAndAnotherBatch) {
+  const std::string shared = folder_ / "shared", again = folder_ / "again";
+  std::vector<std::string> arguments = short_run(data_, shared);
+  *std::ranges::find(arguments, "--batch") = "--global-batch";
+  ASSERT_EQ(run(with(arguments, "--steps", "3")).exit_code, 0);
+  const auto repeated = [&](const std::string& option, const std::string& value) {
+    const Ended ended = run({"train", "--config", shared + "/config.json", "--out", again,
+                             "--overwrite", option, value});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return std::pair(read_json(again + "/summary.json")["steps"].get<int>(),
+                     read_json(again + "/config.json")["options"]["batch"].get<int>());
+  };
+  EXPECT_EQ(repeated("--seed", "0"), std::pair(3, 32));
+  EXPECT_EQ(repeated("--steps", "14"), std::pair(14, 32)) << "more than the run's epochs";
+  EXPECT_EQ(repeated("--epochs", "1"), std::pair(6, 32)) << "more than the run's steps";
+  EXPECT_EQ(repeated("--batch", "16"), std::pair(3, 16));
+  EXPECT_EQ(repeated("--global-batch", "16"), std::pair(3, 16));
 }
 
 TEST(ValSplit, TrainsAFolderWithoutTestImages) {

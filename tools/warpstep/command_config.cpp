@@ -14,6 +14,7 @@
 #include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
 
@@ -85,7 +86,25 @@ bool is_unset(const ConfigJson& value) {
          (value.is_number() && value < 0) || value == "";
 }
 
-// The options of a run. A relative folder of data was the run's: its absolute path is used.
+// Of two options, each in place of the other.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> alternatives{
+    {{"epochs", "steps"}, {"batch", "global-batch"}}};
+
+bool is_typed(const CLI::App& command, std::string_view name) {
+  const CLI::Option* option = command.get_option_no_throw(fmt::format("--{}", name));
+  return option != nullptr && !option->empty();
+}
+
+// Whether the command line has the option, or the other one of two.
+bool is_replaced(const CLI::App& command, const std::string& name) {
+  return std::ranges::any_of(alternatives, [&](const auto& pair) {
+    return (name == pair.first || name == pair.second) &&
+           (is_typed(command, pair.first) || is_typed(command, pair.second));
+  });
+}
+
+// The options of a run that are not at their defaults, as somebody would type them. A relative
+// folder of data was the run's: its absolute path is used.
 std::vector<CLI::ConfigItem> items_of_run(const std::string& text) {
   const ConfigJson config = parse_json<ConfigJson>(text);
   if (!config.is_object() || !config.contains("options") || !config["options"].is_object())
@@ -94,8 +113,11 @@ std::vector<CLI::ConfigItem> items_of_run(const std::string& text) {
         "'options'; other files of options are TOML: batch = 64");
   std::vector<CLI::ConfigItem> items;
   const ConfigJson options = as_written_now(config["options"]);
+  const ConfigJson defaults = RunOptions();
+  const bool has_global = options.value("global_batch", ConfigJson(0)) != 0;
   for (const auto& [key, stored] : options.items()) {
-    if (key == "out" || is_unset(stored)) continue;
+    if (key == "out" || is_unset(stored) || stored == defaults.value(key, ConfigJson())) continue;
+    if (key == "batch" && has_global) continue;  // a rank's share
     CLI::ConfigItem item;
     item.name = key;
     std::replace(item.name.begin(), item.name.end(), '_', '-');
@@ -148,7 +170,9 @@ class ConfigFile : public CLI::ConfigTOML {
              item.name != "config" && item.name != "help";
     };
     if (is_json)  // eval has fewer options than train
-      std::erase_if(read, [&](const CLI::ConfigItem& item) { return !is_known(item); });
+      std::erase_if(read, [&](const CLI::ConfigItem& item) {
+        return !is_known(item) || is_replaced(command, item.name);
+      });
     for (CLI::ConfigItem& item : read) {
       for (const std::string& name : {item.name, item.parents.empty() ? "" : item.parents[0]})
         if (name.find(':') != std::string::npos)

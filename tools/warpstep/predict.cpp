@@ -129,6 +129,7 @@ Predicted predictions_of(Subject& subject, const std::vector<std::string>& files
   RunOptions& options = subject.options;
   const TrainedOn trained = trained_on(subject);
   const models::Model& model = models::find(options.model);
+  options.pin_cpus = options.memory = "none";  // of the training
   const Device device = open_device(options);
   Predicted predicted{.files = from_first_readable(files, trained), .logits = {}};
   if (predicted.files.empty()) return predicted;

@@ -112,6 +112,10 @@ struct RunOptions {
   // Not an option: the ranks of a data-parallel job (ranks_of_job.h); null outside of one.
   std::shared_ptr<Communicator> communicator;
   World world() const { return communicator ? communicator->world() : World{}; }
+  // Not an option either: this rank's part of the cores that ranks share; 0: it shares none.
+  int cores = 0;
+  int kernel_threads() const { return threads > 0 ? threads : cores; }  // 0: all cores
+  int loader_threads() const;                                           // 0: auto
 };
 
 // Subcommands that have options of the table.

@@ -15,6 +15,10 @@
 
 namespace warpstep::tools {
 
+int RunOptions::loader_threads() const {
+  return workers > 0 || cores == 0 ? workers : std::clamp(cores - 1, 1, 8);
+}
+
 ShuffleChoice parse_shuffle(const std::string& text) {
   if (text == "full") return {};
   if (text == "none") return {.shuffle = data::Shuffle::none};
@@ -109,7 +113,7 @@ BackendOptions backend_options(const RunOptions& o) {
         "--deterministic with --autotune: each measurement may choose another algorithm, and "
         "without a plan cache no choice is kept; name a folder with --plan-cache, or leave out "
         "--autotune");
-  return {.threads = o.threads,
+  return {.threads = o.kernel_threads(),
           .communicator = o.communicator,
           .exact_math = o.exact_math,
           .tf32 = parse_precision(o.precision) == Precision::tf32,

@@ -120,7 +120,7 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
             {"transforms", source.recipe.text()},
             {"steps_per_epoch", source.loader->steps_per_epoch()},
             {"cores", cores},
-            {"kernel_threads", options.threads > 0 ? options.threads : cores},
+            {"kernel_threads", options.kernel_threads() > 0 ? options.kernel_threads() : cores},
             {"can_pack", encoded && kind.ends_with("folder")},
             {"samples", source.loader->samples()},
             {"decoded_bytes", source.is_text() ? source.size() * size_bytes(source.tokens.type())

@@ -66,9 +66,7 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
 
 void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options) {
   options.out = communicator->gather(options.out).front();
-  const int cores = std::max(1, allowed_cores() / ranks_on_same_cpus(*communicator));
-  if (options.threads == 0) options.threads = cores;
-  if (options.workers == 0) options.workers = std::clamp(cores - 1, 1, 8);
+  options.cores = std::max(1, allowed_cores() / ranks_on_same_cpus(*communicator));
   options.communicator = std::move(communicator);
 }
 
@@ -104,6 +102,12 @@ void share_batch(RunOptions& options) {
   if (options.global_batch % ranks != 0)
     fail<UsageError>("--global-batch {}: {} ranks cannot share it evenly; give a multiple of {}",
                      options.global_batch, ranks, ranks);
+  if (ranks > 1 && !options.class_weights.empty())
+    fail<UsageError>(
+        "--class-weights does not go with --global-batch on several ranks: a rank's loss is the "
+        "mean by the weights of its own labels, so the steps would depend on the number of ranks; "
+        "give --batch, with which {0} ranks train as one process with --accumulate {0}",
+        ranks);
   options.batch = options.global_batch / ranks;
 }
 

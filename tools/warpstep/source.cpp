@@ -255,7 +255,7 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
   with.batch = options.batch;
   with.world = static_cast<std::uint32_t>(options.world().size);
   with.rank = static_cast<std::uint32_t>(options.world().rank);
-  with.workers = options.workers;
+  with.workers = options.loader_threads();
   with.start_workers = first_workers(device);
   with.prefetch = options.prefetch;
   with.seed = options.seed;

@@ -155,14 +155,23 @@ def losses(run):
 def elastic(jobs):
     """A global batch has the same samples, however many ranks share it."""
     def command(out, steps):
-        return global_batch(24, jobs.command(out, "--steps", str(steps), "--epochs", "9", "--log-every", "1"))
+        parts = global_batch(24, jobs.command(out, "--steps", str(steps), "--epochs", "9", "--log-every", "1"))
+        at = parts.index("--threads")
+        return [*parts[:at], *parts[at + 2:]]
 
     finished(jobs.start("-np", "4", *command("elastic", 5)))
-    resume = [jobs.warpstep, "train", "--resume", jobs.folder / "elastic", "--threads", "1"]
+    options = json.loads((jobs.folder / "elastic/config.json").read_text())["options"]
+    assert (options["threads"], options["workers"]) == (0, 0), "a run keeps the shares of its ranks"
+    resume = [jobs.warpstep, "train", "--resume", jobs.folder / "elastic"]
     finished(jobs.start("-np", "2", *resume, "--steps", "20"))
+    steps = [json.loads(line)["step"] for line in (jobs.folder / "elastic/ranks/1/metrics.jsonl").read_text().splitlines()]
+    assert 5 in steps and 20 in steps, f"a rank loses its earlier part: {steps}"
     refused = jobs.start("-np", "5", *resume, "--steps", "25")
     said = refused.communicate(timeout=60)[1]
     assert refused.returncode == 2 and "5 ranks cannot share it evenly" in said, said
+    refused = jobs.start("-np", "2", *command("weighted", 5), "--class-weights", ",".join(["1"] * 10))
+    said = refused.communicate(timeout=60)[1]
+    assert refused.returncode == 2 and "--class-weights does not go with --global-batch" in said, said
     subprocess.run([*resume, "--steps", "25", "--dist", "none"], check=True, capture_output=True, timeout=60)
     subprocess.run([*command("rigid", 25), "--dist", "none"], check=True, capture_output=True, timeout=60)
     elastic, rigid = losses(jobs.folder / "elastic"), losses(jobs.folder / "rigid")
@@ -227,6 +236,18 @@ def half_an_update(jobs):
     assert tensors(jobs.folder / "halves") == tensors(jobs.folder / "whole")
 
 
+def masked(jobs):
+    """A step in which no rank has a row whose image can be decoded has no loss; it did not diverge."""
+    jobs.data("broken", 64)
+    for image in sorted((jobs.folder / "broken/train").glob("*.png"))[4:]:
+        os.truncate(image, 40)
+    parts = jobs.command("masked", "--steps", "4", "--log-every", "1", "--data-errors", "mask", "--max-bad", "1", "--mean", "0.5,0.5,0.5",
+                         "--std", "0.5,0.5,0.5", data="broken")
+    parts[parts.index("--batch") + 1] = "2"
+    finished(jobs.start("-np", "2", *parts))
+    assert 0.0 in losses(jobs.folder / "masked"), losses(jobs.folder / "masked")
+
+
 def parent_of(process):
     try:
         return int(pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
@@ -256,4 +277,4 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    sys.exit(run((equal_bits, elastic, whole_batch, shares, seen, half_an_update, killed, hung, left, unequal), sys.argv[1]))
+    sys.exit(run((equal_bits, elastic, whole_batch, shares, seen, half_an_update, masked, killed, hung, left, unequal), sys.argv[1]))

@@ -175,7 +175,7 @@ StepOptions accumulating(std::int64_t steps, const Backend& backend) {
   options.optimizer.momentum = 0.9;
   options.schedule.kind = Schedule::Kind::step;
   options.schedule.peak = 0.05;
-  options.schedule.period_steps = 2;
+  options.schedule.period_batches = 2;
   options.update = {.clip_norm = 0.5, .accumulate = steps, .average_decay = 0.5};
   return options_for(backend, options);
 }

@@ -48,7 +48,8 @@ std::string text(const Schedule& s) {
   switch (s.kind) {
     case Schedule::Kind::constant: line = fmt::format("constant {}", s.peak); break;
     case Schedule::Kind::step:
-      line = fmt::format("step {} x{} every {}", s.peak, s.gamma, s.period_steps);
+      line = fmt::format("step {} x{} every {}", s.peak, s.gamma,
+                         static_cast<double>(s.period_batches) / static_cast<double>(s.accumulate));
       break;
     case Schedule::Kind::cosine:
       line = fmt::format("cosine {} -> {}", s.peak, s.peak * s.final_fraction);

@@ -16,12 +16,14 @@ struct Schedule {
   double peak = 1e-3;  // the rate that --lr names
   std::int64_t warmup_steps =
       0;  // linear from peak / (warmup + 1) to peak before the schedule starts
-  std::int64_t total_steps = 0;   // of the run; cosine and one_cycle end there
-  std::int64_t period_steps = 0;  // step: the rate is multiplied by gamma each period_steps steps
-  double gamma = 0.1;             // step
-  double final_fraction = 0;      // cosine: the last rate as a share of peak
-  double rise_fraction = 0.3;     // one_cycle, as PyTorch's OneCycleLR: pct_start,
-  double initial_divisor = 25;    // div_factor
+  std::int64_t total_steps = 0;  // of the run; cosine and one_cycle end there
+  // step: the rate is multiplied by gamma once in so many batches, of which an update sums
+  // `accumulate`: a period need not be a whole number of updates.
+  std::int64_t period_batches = 0, accumulate = 1;
+  double gamma = 0.1;           // step
+  double final_fraction = 0;    // cosine: the last rate as a share of peak
+  double rise_fraction = 0.3;   // one_cycle, as PyTorch's OneCycleLR: pct_start,
+  double initial_divisor = 25;  // div_factor
   double final_divisor =
       1e4;  // and final_div_factor, with cosine annealing; momentum is not cycled
   bool operator==(const Schedule&) const = default;

@@ -104,9 +104,18 @@ TEST(Cosine, EndsAtItsFraction) {
 // StepLR(step_size=3, gamma=0.5)
 TEST(Step, IsPyTorchs) {
   Schedule schedule = of_kind(Schedule::Kind::step, 0.1, 10);
-  schedule.period_steps = 3;
+  schedule.period_batches = 3;
   schedule.gamma = 0.5;
   expect_rates(schedule, {{0, 0.1}, {2, 0.1}, {3, 0.05}, {5, 0.05}, {6, 0.025}, {9, 0.0125}});
+}
+
+// By hand: 2.5 updates are a period.
+TEST(Step, CountsBatchesThatUpdatesSum) {
+  Schedule schedule = of_kind(Schedule::Kind::step, 0.1, 10);
+  schedule.period_batches = 10;
+  schedule.accumulate = 4;
+  schedule.gamma = 0.5;
+  expect_rates(schedule, {{0, 0.1}, {2, 0.1}, {3, 0.05}, {4, 0.05}, {5, 0.025}, {8, 0.0125}});
 }
 
 // By hand: 4 steps of warm-up climb in fifths of the peak, then the cosine of 10 - 4 steps begins.
@@ -121,7 +130,7 @@ TEST(WarmUp, ComesBeforeTheSchedule) {
 // By hand: 1 - 0.9^n and 1 - 0.999^n after n updates.
 TEST(Clock, AdvancesRateAndCorrections) {
   Schedule schedule = of_kind(Schedule::Kind::step, 0.1, 10);
-  schedule.period_steps = 2;
+  schedule.period_batches = 2;
   StepState state;
   const float rates[] = {0.1F, 0.1F, 0.01F};
   const double first[] = {0.1, 0.19, 0.271}, second[] = {0.001, 0.001999, 0.002997001};
@@ -139,7 +148,7 @@ TEST(Clock, AdvancesRateAndCorrections) {
 // costs all of it.
 TEST(Clock, CountsUpdatesWhereStepsAccumulate) {
   Schedule schedule = of_kind(Schedule::Kind::step, 0.1, 10);
-  schedule.period_steps = 1;
+  schedule.period_batches = 1;
   const LossScaling scaling{.enabled = true, .initial = 8};
   StepState state;
   for (int i = 0; i < 9; ++i) {

@@ -155,7 +155,7 @@ TEST(ClockCuda, TicksAsTheHost) {
     schedule.peak = 0.1;
     schedule.warmup_steps = kind == Kind::one_cycle ? 0 : 3;
     schedule.total_steps = 20;
-    schedule.period_steps = 5;
+    schedule.period_batches = 5;
     const LossScaling scaling{.enabled = true, .interval = 4};
     StepState expected;
     const Array<StepState> state(std::vector<StepState>{expected});

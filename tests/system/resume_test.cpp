@@ -252,5 +252,24 @@ TEST_F(Resume, RefusesDataThatChanged) {
   expect_equal_runs(alone_, out_);
 }
 
+// Before anything in the run directory changes.
+TEST_F(Resume, RefusesAPlaceBeyondAnEpochThatShrank) {
+  fs::copy(alone_, out_, fs::copy_options::recursive);
+  const std::string small = folder_ / "small";
+  for (const char* split : {"train", "test"})
+    for (int i = 0; i < 192; i += 2) {
+      const std::string image = data_ + "/" + split + "/" + file_name(i);
+      const std::string label = small + "/" + split + "/" + std::to_string(i / 2 % set_classes);
+      fs::create_directories(label);
+      if (fs::exists(image)) fs::copy(image, label);
+    }
+  const Ended ended = run({"train", "--resume", out_ + "/checkpoint-00000004.safetensors", "--data",
+                           small, "--allow-changed-data"});
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("is in mid-epoch, after 4 batches, and an epoch of the data as "
+                                   "they are now has 3; resume from a checkpoint at the end"));
+  expect_equal_runs(alone_, out_);
+}
+
 }  // namespace
 }  // namespace warpstep::system_test

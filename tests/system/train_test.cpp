@@ -178,6 +178,20 @@ TEST(Train, StepsAloneIsTheWholeLength) {
   EXPECT_EQ(metrics(out).back()["step"], 8);
 }
 
+TEST(Train, AnEpochThatALimitShortensCountsForTheSchedule) {
+  const TemporaryFolder folder;
+  make_set(folder / "data");
+  const std::string out = folder / "run";
+  ASSERT_EQ(run(with(short_run(folder / "data", out), "--limit-batches", "2", "--lr-schedule",
+                     "step", "--lr-step-epochs", "1"))
+                .exit_code,
+            0);
+  std::vector<double> rates;
+  for (const Json& line : metrics(out))
+    if (line["kind"] == "step") rates.push_back(line["learning_rate"]);
+  EXPECT_THAT(rates, testing::Pointwise(testing::FloatEq(), {1e-3F, 1e-3F, 1e-4F, 1e-4F}));
+}
+
 TEST(Train, OptionsMayComeFromAFile) {
   const TemporaryFolder folder;
   make_set(folder / "data");

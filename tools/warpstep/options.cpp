@@ -277,10 +277,12 @@ void settle_length(const Parser& parser, bool resumed, RunOptions& options) {
   if (resumed && epochs && !steps) options.steps = 0;
 }
 
-std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch) {
-  const std::uint64_t epoch =
-      options.limit_batches ? std::min(options.limit_batches, steps_per_epoch) : steps_per_epoch;
-  const std::uint64_t by_epochs = options.epochs * epoch;
+std::uint64_t steps_of_epoch(const RunOptions& options, std::uint64_t batches) {
+  return options.limit_batches > 0 ? std::min(options.limit_batches, batches) : batches;
+}
+
+std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_of_epoch) {
+  const std::uint64_t by_epochs = options.epochs * steps_of_epoch;
   if (options.steps == 0) return by_epochs;
   return options.epochs == 0 ? options.steps : std::min(by_epochs, options.steps);
 }

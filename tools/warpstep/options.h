@@ -169,7 +169,9 @@ std::string data_folder(const RunOptions& options);  // the absolute path of --d
 // --steps without --epochs ends the run at that step in any epoch. With --resume, giving one of the
 // two replaces both of the run's; --steps 0 removes only that limit.
 void settle_length(const Parser& parser, bool resumed, RunOptions& options);
-std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_per_epoch);
+// Of an epoch of data of so many batches: --limit-batches may end it earlier.
+std::uint64_t steps_of_epoch(const RunOptions& options, std::uint64_t batches);
+std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_of_epoch);
 
 // Whether --patience watches the validation loss; else the accuracy.
 bool watches_loss(const RunOptions& options, bool is_text);
@@ -194,9 +196,9 @@ UpdateOptions update_options(const RunOptions& options);
 // `ranks`.
 bool shards_optimizer(const RunOptions& options, std::string_view backend, std::int64_t ranks);
 LossOptions loss_options(const RunOptions& options, std::int64_t classes);
-// `total_steps` and `steps_per_epoch` count batches; the schedule counts updates.
+// `total_steps` and `steps_of_epoch` count batches; the schedule counts updates.
 Schedule schedule_of(const RunOptions& options, std::int64_t total_steps,
-                     std::int64_t steps_per_epoch);
+                     std::int64_t steps_of_epoch);
 
 // Values of the loader. UsageError lists the valid ones.
 struct ShuffleChoice {

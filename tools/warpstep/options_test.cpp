@@ -442,6 +442,27 @@ TEST(LocateData, TakesTheFolderOfTheRunFromAnyPlace) {
   EXPECT_EQ(options.data, folder.path()) << "of a run that did not keep it";
 }
 
+TEST(Options, OfAScheduleCountEpochsInBatches) {
+  const auto rates = [](std::vector<std::string> words, std::int64_t epoch_steps) {
+    for (const char* word :
+         {"--lr", "1", "--lr-schedule", "step", "--lr-step-epochs", "1", "--lr-gamma", "0.5"})
+      words.emplace_back(word);
+    const Line line(words);
+    const Schedule schedule = schedule_of(line.typed, 10 * epoch_steps, epoch_steps);
+    std::vector<double> found;
+    for (std::int64_t update = 0; update < 6; ++update)
+      found.push_back(learning_rate(schedule, update));
+    return found;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(rates({"mlp", "--accumulate", "4"}, 10), ElementsAre(1, 1, 1, 0.5, 0.5, 0.25));
+  EXPECT_THAT(rates({"mlp", "--accumulate", "8"}, 3),
+              ElementsAre(1, 0.25, 0.03125, 0.00390625, 0.0009765625, 0.0001220703125));
+  const Line line({"mlp", "--limit-batches", "5"});
+  EXPECT_EQ(steps_of_epoch(line.typed, 8), 5U);
+  EXPECT_EQ(steps_of_epoch(line.typed, 3), 3U);
+}
+
 TEST(Options, WithoutEffectAreNamed) {
   const auto useless = [](const std::vector<std::string>& words, bool is_text = false) {
     const Line line(words);

@@ -217,12 +217,13 @@ Optimizer optimizer_of(const RunOptions& o) {
   return optimizer;
 }
 
-Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_per_epoch) {
+Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_of_epoch) {
   const std::int64_t updates = (total_steps + o.accumulate - 1) / o.accumulate;
   Schedule schedule{.peak = o.lr,
                     .warmup_steps = o.warmup_steps,
                     .total_steps = updates,
-                    .period_steps = o.lr_step_epochs * steps_per_epoch / o.accumulate,
+                    .period_batches = o.lr_step_epochs * steps_of_epoch,
+                    .accumulate = o.accumulate,
                     .gamma = o.lr_gamma,
                     .final_fraction = o.lr > 0 ? o.lr_final / o.lr : 0};
   using Kind = Schedule::Kind;

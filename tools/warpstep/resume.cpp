@@ -196,7 +196,8 @@ void continue_in_precision(Precision from, Precision to, Store& store) {
 
 }  // namespace
 
-Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& store) {
+Progress load_resumed(const Resumed& resumed, const RunOptions& options, std::uint64_t epoch_steps,
+                      Store& store) {
   Progress progress;
   try {
     progress = load_checkpoint(resumed.checkpoint, store, optimizer_of(options).kind);
@@ -228,6 +229,11 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, Store& 
   if (options.limit_batches > 0 && progress.next.step >= options.limit_batches)
     fail<UsageError>("--limit-batches {}: {} is in mid-epoch, after {} batches; resume with more",
                      options.limit_batches, file, progress.next.step);
+  if (progress.next.step >= epoch_steps)
+    fail<DataError>(
+        "{} is in mid-epoch, after {} batches, and an epoch of the data as they are now has {}; "
+        "resume from a checkpoint at the end of an epoch",
+        file, progress.next.step, epoch_steps);
   return progress;
 }
 
@@ -251,7 +257,7 @@ std::string nothing_left(const Resumed& resumed, const RunOptions& options,
   const Json summary = earlier_summary(resumed.run);
   const std::string outcome = summary.value("outcome", "interrupted");
   const bool is_concluded =
-      outcome != "interrupted" && outcome != "diverged" && summary.at("steps") == progress.step;
+      (outcome == "finished" || outcome == "stopped early") && summary.at("steps") == progress.step;
   if (resumed.checkpoint == newest_checkpoint(resumed.run) && !is_concluded) return {};
   if (!by_steps && !by_epochs)
     return fmt::format(

@@ -21,6 +21,7 @@
 #include "tools/warpstep/fitting.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/huggingface.h"
+#include "tools/warpstep/job.h"
 #include "tools/warpstep/line_file.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/profiling.h"
@@ -38,6 +39,9 @@ namespace warpstep::tools {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The phases of a run before it trains, besides those of prepare().
+const record::Name start_name{"start"}, set_up_name{"set-up"};
 
 struct TrainRequest {
   RunOptions options;
@@ -114,150 +118,6 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
   return options;
 }
 
-// A run that is ready to start: data opened, programs bound, parameters initialised.
-struct Job {
-  RunOptions options;
-  Device device;
-  Json data;  // of config.json
-  std::uint64_t run_steps = 0;
-  Throughput throughput;
-  std::unique_ptr<Program> step, evaluation;
-  Source training, test;  // end first: their threads copy for the programs' steps
-};
-
-// The phases of a run before it trains; those of training are the Trainer's.
-const record::Name start_name{"start"}, device_name{"device"}, indexing_name{"data indexing"},
-    statistics_name{"statistics"}, loader_name{"loader start"}, program_name{"program"},
-    set_up_name{"set-up"};
-
-// Of two test parts, one would be ignored in silence.
-void refuse_second_split(const RunOptions& options, const models::Model& model) {
-  if (model.is_text() || options.val_split < 0 || !data::has_split(options.data, data::Split::test))
-    return;
-  fail<UsageError>("--val-split: {} has a test part of its own; leave the option out",
-                   options.data);
-}
-
-Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allow_changed_data) {
-  Job job;
-  const models::Model& model = models::find(options.model);
-  if (options.lr < 0) options.lr = model.learning_rate;
-  const auto timed = [](const record::Name& name, const auto& work) {
-    const record::Phase phase(name);
-    work();
-  };
-  timed(device_name, [&] { job.device = open_device(options); });
-  const std::uint64_t free = free_bytes(*job.device.backend);
-  timed(indexing_name, [&] {
-    refuse_second_split(options, model);
-    job.training = open_source(options, model, data::Split::train, data::Split::train);
-    job.test = open_source(options, model, data::Split::test, data::Split::test);
-    job.data = data_json(options, job.training, job.test);
-    if (resumed && !allow_changed_data)
-      require_same_data(*resumed, job.data, job.training, job.test);
-  });
-  timed(statistics_name, [&] { resolve_normalization(options, job.training, job.test); });
-  timed(loader_name, [&] {
-    require_usable_recipe(options, job.training, data::Split::train);
-    require_usable_recipe(options, job.test, data::Split::test);
-    start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs);
-    start_loader(job.test, options, data::Split::test, job.device.backend, 0);
-  });
-  require_memory(options, job.training, job.test);
-  const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();
-  job.run_steps = total_steps(options, epoch_steps);
-  const Schedule schedule = schedule_of(options, static_cast<std::int64_t>(job.run_steps),
-                                        static_cast<std::int64_t>(epoch_steps));
-  timed(program_name, [&] {
-    Programs programs =
-        fitting_programs(options, job.training, job.test, job.device.backend, schedule, free);
-    job.step = std::move(programs.step);
-    job.evaluation = std::move(programs.evaluation);
-  });
-  pin_launching_thread(job.device);
-  job.options = std::move(options);
-  return job;
-}
-
-Throughput throughput_of(const Job& job) {
-  const RunOptions& options = job.options;
-  const double flops =
-      options.recompute.empty()
-          ? model_flops(job.step->graph())
-          : model_flops(graph_without_recompute(options, job.training, *job.device.backend));
-  return {flops, arithmetic_peak(job.device, options.precision)};
-}
-
-Items items_of(const Source& source) {
-  return source.is_text() ? Items::tokens : Items::images;
-}
-
-// " of 32x32x3", or what a recipe makes of images of another size.
-std::string size_text(const RunOptions& options, const Source& training) {
-  const Shape image = training.dataset->image_shape(), row = training.row_shape();
-  return image == row ? fmt::format(" of {}", image.text())
-                      : fmt::format(", made {} by {}", row.text(),
-                                    options.transforms == "auto" ? "the model's own transforms"
-                                                                 : "--transforms");
-}
-
-// The model's own transforms expect images of about its size: of larger ones they take a window.
-void note_small_windows(const RunOptions& options, const Source& training) {
-  if (training.is_text() || options.transforms != "auto" || training.recipe.resizes()) return;
-  const Shape image = training.dataset->image_shape(), row = training.row_shape();
-  constexpr std::int64_t least = 10;  // a tenth of an image
-  if (least * row[0] * row[1] >= image[0] * image[1]) return;
-  say("{} uses {:.2g} % of an image of {} x {} pixels: its transforms, {}, crop and do not scale; "
-      "to use whole images, give --transforms resize={},{}\n",
-      options.model,
-      100 * static_cast<double>(row[0] * row[1]) / static_cast<double>(image[0] * image[1]),
-      image[1], image[0], training_transforms(options), row[0], training_transforms(options));
-}
-
-// What a model learns of one class.
-void note_single_class(const Source& training) {
-  if (training.is_text() || training.dataset->classes().size() > 1) return;
-  say("the data have one class, {}: there is nothing to tell apart, and every accuracy is 100 %; "
-      "classes are the folders of DIR/train, or the labels in a file (docs/data.md)\n",
-      data::printable(training.dataset->classes().front()));
-}
-
-void announce(const Job& job, const std::vector<std::string>& useless) {
-  const Source &training = job.training, &test = job.test;
-  say("{}: {} parameters, {} training and {} {}\n", job.options.model,
-      grouped(job.step->store().parameter_count()),
-      grouped(static_cast<std::int64_t>(training.size())),
-      grouped(static_cast<std::int64_t>(test.size())),
-      training.is_text() ? std::string("validation tokens")
-                         : "test images" + size_text(job.options, training));
-  note_single_class(training);
-  note_small_windows(job.options, training);
-  if (training.is_text())
-    for (const std::string& warning : training.text->warnings) say("{}\n", warning);
-  const std::string defaults =
-      defaults_text(job.options, models::find(job.options.model).learning_rate);
-  const int ranks = job.options.world().size;
-  const std::string batch =
-      ranks > 1 ? fmt::format("{} ({} a rank)", job.options.batch * ranks, job.options.batch)
-                : fmt::format("{}", job.options.batch);
-  say("optimiser: {}, batch {}{}\n", update_text(job.options), batch,
-      defaults.empty() ? "" : "; at their defaults: " + defaults);
-  for (const std::string& option : useless) say("note: {}\n", option);
-  if (job.options.patience > 0)
-    say("ends early after {} without a better {}\n",
-        counted(static_cast<std::int64_t>(job.options.patience), "evaluation"),
-        watches_loss(job.options, training.is_text()) ? "loss" : "accuracy");
-  say("device: {}, {}{}\n", job.device.backend->name(), job.device.backend->describe(),
-      job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));
-  if (const std::string note = attention_note(*job.step); !note.empty()) say("{}\n", note);
-  if (const std::string pinned = job.device.pinning.text(); !pinned.empty())
-    say("pinned: {}\n", pinned);
-  say("data: {}\n", describe(job.training));
-  if (const std::string others = passed_over_text(training); !others.empty()) say("{}\n", others);
-  if (!job.options.recompute.empty())
-    say("{}\n", recompute_line(job.options, job.training, *job.step));
-}
-
 // Null without --tensorboard.
 std::unique_ptr<TensorBoard> open_tensorboard(const Job& job, RunDirectory& run,
                                               const Progress& progress) {
@@ -269,6 +129,10 @@ std::unique_ptr<TensorBoard> open_tensorboard(const Job& job, RunDirectory& run,
   run.set_log([to = board.get()](const Json& record) { to->add(record); });
   say("curves: tensorboard --logdir {}\n", (run.path() / "tensorboard").string());
   return board;
+}
+
+bool leads(const RunOptions& options) {  // and so has the run's files
+  return options.world().rank == 0;
 }
 
 // The observers of a run and its files.
@@ -332,7 +196,7 @@ std::string after_rank_error(const fs::path& run) {
 fs::path run_job(Job& job, bool check_numerics, const Observers& observers, const Json& config,
                  const std::atomic<bool>& stop, Progress& progress, Outcome& outcome) {
   const Optimizer::Kind optimizer = optimizer_of(job.options).kind;
-  ProgressLine line(job.options.epochs, job.run_steps, items_of(job.training), job.throughput);
+  ProgressLine line(job.options.epochs, job.run_steps, job.items(), job.throughput);
   const bool loaded = config.contains("weights");
   if (loaded) line.begins_with_loaded_weights();
   RunDirectory& run = observers.run;
@@ -340,7 +204,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = checkpoint_path(run.path(), at.step);
-    if (job.options.world().rank > 0) return last_checkpoint;  // rank 0 writes it
+    if (!leads(job.options)) return last_checkpoint;  // rank 0 writes it
     {
       static const record::Name name{"fsync"};
       const record::PhasePart time(name);
@@ -380,10 +244,10 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
-    if (job.options.world().rank == 0) note_failure(run, "diverged", progress, error.what());
+    if (leads(job.options)) note_failure(run, "diverged", progress, error.what());
     fail<NumericError>("{}{}", error.what(), after_divergence(saved_in, check_numerics));
   } catch (const BrokenData& error) {
-    if (job.options.world().rank == 0) note_failure(run, "broken data", progress, error.what());
+    if (leads(job.options)) note_failure(run, "broken data", progress, error.what());
     fail<DataError>("{}{}", error.what(), after_data_error(saved_in));
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), after_data_error(saved_in));
@@ -412,95 +276,90 @@ void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSample
   profiling.finish(job.training, job.device.backend, summary["loading"]);
 }
 
-// `ranks`: of a data-parallel job; null outside of one.
-int train_here(const Parser& parser, const TrainRequest& request, SignalThread& signals,
-               std::atomic<bool>& stop_requested, const std::shared_ptr<Communicator>& ranks) {
-  const bool leads = !ranks || ranks->world().rank == 0;  // and so has the run's files
-  record::Phase starting(start_name, 0, record::process_start_ns());
-  RunLock lock;
+// What this process begins with.
+struct Start {
+  RunLock lock;  // of the run: at first only of one that it continues
   std::optional<Resumed> resumed;
+  RunOptions options;
+};
+
+// Refuses before doing anything. `ranks`: of a data-parallel job; null outside of one.
+Start begin(const Parser& parser, const TrainRequest& request,
+            const std::shared_ptr<Communicator>& ranks) {
+  Start start;
   if (!request.resume.empty()) {
-    if (leads && fs::is_directory(run_of(request.resume)))
-      lock = RunLock(run_of(request.resume));  // the files read next must not change
-    resumed = find_resumed(request.resume, parser, request.options);
+    if ((!ranks || ranks->world().rank == 0) && fs::is_directory(run_of(request.resume)))
+      start.lock = RunLock(run_of(request.resume));  // the files read next must not change
+    start.resumed = find_resumed(request.resume, parser, request.options);
   }
-  RunOptions options = resolve_options(parser, request, resumed);
-  check_start_weights(request.weights, resumed.has_value());
-  adopt_config_beside(request.weights, options);
-  check_profile_options(options);  // refuse before doing anything
-  if (ranks) take_place(ranks, options);
-  share_batch(options);
-  if (resumed) continue_in_world(*resumed->config, options, resumed->options);
-  if (request.repeat > 1) {
-    if (ranks) fail<UsageError>("--repeat {} does not go with several ranks", request.repeat);
-    if (resumed)
-      fail<UsageError>("--repeat {} does not go with --resume, which continues one run",
-                       request.repeat);
-    signals.stop_with(stop_requested);
-    return train_repeatedly(request.repeat, options.out, stop_requested);
+  start.options = resolve_options(parser, request, start.resumed);
+  check_start_weights(request.weights, start.resumed.has_value());
+  adopt_config_beside(request.weights, start.options);
+  check_profile_options(start.options);
+  if (ranks) take_place(ranks, start.options);
+  share_batch(start.options);
+  if (start.resumed)
+    continue_in_world(*start.resumed->config, start.options, start.resumed->options);
+  if (request.repeat > 1 && ranks)
+    fail<UsageError>("--repeat {} does not go with several ranks", request.repeat);
+  if (request.repeat > 1 && start.resumed)
+    fail<UsageError>("--repeat {} does not go with --resume, which continues one run",
+                     request.repeat);
+  return start;
+}
+
+// The files that a run writes.
+struct RunFiles {
+  RunDirectory run;
+  BestCheckpoint best;
+};
+
+// Of a run that continues from `resumed`; null: of a new one. Rank 0 makes the run directory, in
+// which the other ranks have theirs.
+RunFiles open_files(Job& job, const Progress* resumed, bool overwrite, RunLock& lock) {
+  Communicator* const ranks = job.options.communicator.get();
+  std::string& out = job.options.out;
+  if (!leads(job.options)) {
+    meet(*ranks);  // rank 0 has made the directory
+    out = directory_of(out, ranks->world());
+    return {resumed && fs::is_directory(out) ? RunDirectory::reopen(out, *resumed)
+                                             : RunDirectory::create(out, true),
+            BestCheckpoint(out, job.items())};
   }
-  Profiling profiling(options);
-  starting.end();
-  Job job = prepare(std::move(options), resumed, request.allow_changed_data);
-  record::Phase setting_up(set_up_name);
-  Json weights = load_start_weights(request.weights, job.options.model, job.step->store());
-  if (resumed) weights = resumed->config->value("weights", Json());
-  Progress progress;
-  if (resumed) progress = load_resumed(*resumed, job.options, job.step->store());
-  if (const std::string why = resumed ? nothing_left(*resumed, job.options, progress) : "";
-      !why.empty()) {
-    say("{}\n", why);
-    return done;
-  }
-  if (resumed) say("{}\n", continuation_text(*resumed, job.options, progress));
-  signals.stop_with(stop_requested);
-  if (ranks) require_alike(*ranks, job.options, job.data);  // and all have read the checkpoint
-  if (!leads) meet(*ranks);                                 // rank 0 has made the directory
-  if (ranks) job.options.out = directory_of(job.options.out, ranks->world());
-  if (leads && !resumed) lock = lock_new_run(job.options.out);
-  RunDirectory run = resumed && leads
-                         ? RunDirectory::reopen(job.options.out, progress)
-                         : RunDirectory::create(job.options.out, request.overwrite || !leads);
-  if (ranks && leads) meet(*ranks);
-  const Items items = items_of(job.training);
-  run.set_items(items);
-  BestCheckpoint best = resumed && leads ? BestCheckpoint::reopen(job.options.out, progress.step,
-                                                                  job.options.keep_best, items)
-                                         : BestCheckpoint(job.options.out, items);
-  if (resumed && leads) run.prune_checkpoints(job.options.keep_checkpoints, best.waiting());
-  run.set_log_every(job.options.log_every);
+  if (!resumed) lock = lock_new_run(out);
+  RunFiles files{
+      resumed ? RunDirectory::reopen(out, *resumed) : RunDirectory::create(out, overwrite),
+      BestCheckpoint(out, job.items())};
+  if (ranks) meet(*ranks);
+  if (!resumed) return files;
+  files.best = BestCheckpoint::reopen(out, resumed->step, job.options.keep_best, job.items());
+  files.run.prune_checkpoints(job.options.keep_checkpoints, files.best.waiting());
+  return files;
+}
+
+// `weights`: those that the run began with.
+Json write_config(const Job& job, const Json& weights, const RunDirectory& run) {
   Json config = config_json(job.options, job.device, job.data, job.training, job.test);
   if (!weights.is_null()) config["weights"] = weights;
   run.write_config(config);
   if (job.training.is_text() && job.training.text->tokenizer)
     run.write_tokenizer(*job.training.text->tokenizer);
-  announce(job, useless_options(parser, job.options, job.training.is_text()));
-  if (request.check_numerics) say("{}\n", slow_check);
-  const Json machine = machine_record(job.device.allowed);
-  job.throughput = throughput_of(job);
-  job.training.loader->seek(progress.next);
-  start_feeder(job.training, *job.step, job.options.steps_per_launch);
-  start_feeder(job.test, *job.evaluation);
+  return config;
+}
 
-  const std::uint64_t epoch_steps = job.training.loader->steps_per_epoch();
-  const std::uint64_t limit = job.options.limit_batches;
-  if (progress.step < job.run_steps)
-    profiling.start(run.path(), config, machine, *job.step, progress,
-                    limit ? std::min(limit, epoch_steps) : epoch_steps);
-  const auto tensorboard = open_tensorboard(job, run, progress);
-  Totals totals(items);
-  BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
-  StepExchanges exchanges(ranks.get());
+// What became of a run.
+struct Ending {
   Outcome outcome = Outcome::finished;
-  setting_up.end();
-  fs::path checkpoint =
-      run_job(job, request.check_numerics, {run, best, totals, bad, profiling, exchanges}, config,
-              stop_requested, progress, outcome);
-  profiling.trained();
-  if (checkpoint.empty() && resumed) checkpoint = resumed->checkpoint;
-  Json summary = summary_json(totals, job.throughput, progress, outcome, run.last_epoch(),
-                              checkpoint, run.path());
-  if (job.options.keep_best && best.best()) summary["best"] = best.json();
+  fs::path checkpoint;  // the last
+  Progress progress;
+};
+
+Json summary_of(const Job& job, const Ending& ending, const Totals& totals, const BadSampleLog& bad,
+                const Json& machine, const RunFiles& files) {
+  const fs::path& run = files.run.path();
+  Json summary = summary_json(totals, job.throughput, ending.progress, ending.outcome,
+                              files.run.last_epoch(), ending.checkpoint, run);
+  if (job.options.keep_best && files.best.best()) summary["best"] = files.best.json();
   if (totals.steps > 0) {
     summary["machine"] = machine_json(machine);
     summary["machine"]["pinned"] = job.device.pinning;
@@ -508,11 +367,65 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
   if (totals.steps == 0)  // keep the measurements of an earlier process
-    for (const Json earlier = earlier_summary(run.path());
-         const char* key : {"bad_rows", "loading"})
+    for (const Json earlier = earlier_summary(run); const char* key : {"bad_rows", "loading"})
       if (earlier.contains(key)) summary[key] = earlier.at(key);
-  if (outcome == Outcome::stopped_early)
-    summary["stopped_early"] = early_json(*progress.watch, job.options.min_delta);
+  if (ending.outcome == Outcome::stopped_early)
+    summary["stopped_early"] = early_json(*ending.progress.watch, job.options.min_delta);
+  return summary;
+}
+
+int train_here(const Parser& parser, const TrainRequest& request, SignalThread& signals,
+               std::atomic<bool>& stop_requested, const std::shared_ptr<Communicator>& ranks) {
+  record::Phase starting(start_name, 0, record::process_start_ns());
+  Start start = begin(parser, request, ranks);
+  if (request.repeat > 1) {
+    signals.stop_with(stop_requested);
+    return train_repeatedly(request.repeat, start.options.out, stop_requested);
+  }
+  Profiling profiling(start.options);
+  starting.end();
+  const std::optional<Resumed>& resumed = start.resumed;
+  Job job = prepare(std::move(start.options), resumed, request.allow_changed_data);
+  record::Phase setting_up(set_up_name);
+  Json weights = load_start_weights(request.weights, job.options.model, job.step->store());
+  Ending ending;
+  Progress& progress = ending.progress;
+  if (resumed) {
+    weights = resumed->config->value("weights", Json());
+    progress = load_resumed(*resumed, job.options, job.epoch_steps, job.step->store());
+    if (const std::string why = nothing_left(*resumed, job.options, progress); !why.empty()) {
+      say("{}\n", why);
+      return done;
+    }
+    say("{}\n", continuation_text(*resumed, job.options, progress));
+  }
+  signals.stop_with(stop_requested);
+  if (ranks) require_alike(*ranks, job.options, job.data);  // and all have read the checkpoint
+  RunFiles files = open_files(job, resumed ? &progress : nullptr, request.overwrite, start.lock);
+  RunDirectory& run = files.run;
+  run.set_items(job.items());
+  run.set_log_every(job.options.log_every);
+  const Json config = write_config(job, weights, run);
+  announce(job, useless_options(parser, job.options, job.training.is_text()));
+  if (request.check_numerics) say("{}\n", slow_check);
+  const Json machine = machine_record(job.device.allowed);
+  job.throughput = throughput_of(job);
+  job.training.loader->seek(progress.next);
+  start_feeder(job.training, *job.step, job.options.steps_per_launch);
+  start_feeder(job.test, *job.evaluation);
+  if (progress.step < job.run_steps)
+    profiling.start(run.path(), config, machine, *job.step, progress, job.epoch_steps);
+  const auto tensorboard = open_tensorboard(job, run, progress);
+  Totals totals(job.items());
+  BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);
+  StepExchanges exchanges(ranks.get());
+  setting_up.end();
+  ending.checkpoint =
+      run_job(job, request.check_numerics, {run, files.best, totals, bad, profiling, exchanges},
+              config, stop_requested, progress, ending.outcome);
+  profiling.trained();
+  if (ending.checkpoint.empty() && resumed) ending.checkpoint = resumed->checkpoint;
+  Json summary = summary_of(job, ending, totals, bad, machine, files);
   conclude(job, profiling, run, bad, totals, summary);
   if (ranks)
     report_ranks(
@@ -520,7 +433,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
         {.step_seconds = totals.step_seconds(),
          .exchange_seconds = exchanges.seconds() / std::max(1.0, static_cast<double>(totals.steps)),
          .on_device = job.device.backend->steps_in_flight() > 0});
-  if (outcome != Outcome::interrupted) return done;
+  if (ending.outcome != Outcome::interrupted) return done;
   say("interrupted; continue with: warpstep train --resume {}\n", shell_word(job.options.out));
   return interrupted;
 }

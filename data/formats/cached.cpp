@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 
 #include "data/io/file.h"
+#include "engine/core/control_group.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
 
@@ -83,18 +82,10 @@ TierChoice choose_tier(Tier wanted, const TierFacts& facts) {
                                              : "every sample is needed once"};
 }
 
-std::uint64_t host_budget_bytes() {
-  std::uint64_t bytes = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::string text;
-    std::ifstream(path) >> text;
-    std::uint64_t limit = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
-    if (error == std::errc() && end == text.data() + text.size()) bytes = std::min(bytes, limit);
-  }
-  return bytes / 4;
+std::uint64_t host_budget_bytes(const std::filesystem::path& root) {
+  const std::uint64_t machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return std::min(machine, memory_limit(root).value_or(machine)) / 4;
 }
 
 CachedDataset::CachedDataset(std::shared_ptr<const Dataset> inner)

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -46,8 +47,9 @@ struct TierChoice {
 // possible.
 TierChoice choose_tier(Tier wanted, const TierFacts& facts);
 
-// A quarter of the memory that this process may use (the machine's, or its control group's).
-std::uint64_t host_budget_bytes();
+// A quarter of the memory that this process may use: the machine's, or the lowest limit of its
+// control groups.
+std::uint64_t host_budget_bytes(const std::filesystem::path& root = "/");
 
 // Decodes a sample when it is first fetched and keeps its pixels, so from the second epoch on a
 // sample is only copied. A sample that cannot be decoded whole, or differs in size from the first

@@ -51,6 +51,15 @@ TEST(Tier, SaysWhyOneCannotBeHad) {
   EXPECT_GT(host_budget_bytes(), 16 * mib);
 }
 
+TEST(Tier, KeepsWithinTheControlGroupsOfTheProcess) {
+  const testing::TemporaryFolder root;
+  testing::put(root / "proc/self/cgroup", std::string("0::/job/step\n"));
+  testing::put(root / "sys/fs/cgroup/memory.max", std::string("max\n"));
+  testing::put(root / "sys/fs/cgroup/job/memory.max", std::string("4194304\n"));
+  testing::put(root / "sys/fs/cgroup/job/step/memory.max", std::string("max\n"));
+  EXPECT_EQ(host_budget_bytes(root.path()), mib);
+}
+
 TEST(Cached, DecodesOnceAndNamesWhatItCannot) {
   testing::TemporaryFolder folder;
   testing::put_png_split(folder / "train", 8, 2);

@@ -55,7 +55,8 @@ void add_v1(const path& mounts, const std::string& controllers, std::string_view
   }
 }
 
-void lower(std::optional<double>& limit, std::optional<double> to) {
+template <class Value>
+void lower(std::optional<Value>& limit, std::optional<Value> to) {
   if (to && (!limit || *to < *limit)) limit = to;
 }
 
@@ -98,6 +99,21 @@ std::optional<double> cpu_quota(const ControlGroups& groups) {
 
 std::optional<double> cpu_quota(const path& root) {
   return cpu_quota(control_groups(root));
+}
+
+std::optional<std::uint64_t> memory_limit_in(const path& file) {
+  // Version 1 writes "no limit" as the largest number of whole pages.
+  const auto bytes = count_of(word_in(file));
+  return bytes && *bytes < std::uint64_t{1} << 60 ? bytes : std::nullopt;
+}
+
+std::optional<std::uint64_t> memory_limit(const path& root) {
+  const ControlGroups groups = control_groups(root);
+  std::optional<std::uint64_t> bytes;
+  for (const path& group : groups.v2) lower(bytes, memory_limit_in(group / "memory.max"));
+  for (const path& group : groups.memory)
+    lower(bytes, memory_limit_in(group / "memory.limit_in_bytes"));
+  return bytes;
 }
 
 }  // namespace warpstep

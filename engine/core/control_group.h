@@ -1,6 +1,8 @@
-// The control groups (cgroups) of this process, version 1 and 2, and the CPU time that they allow.
+// The control groups (cgroups) of this process, version 1 and 2, and the CPU time and memory that
+// they allow.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -20,5 +22,10 @@ std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 std::optional<double> cpu_quota(const ControlGroups& groups);
 // Of this folder alone, in the files of either version.
 std::optional<double> cpu_quota_of(const std::filesystem::path& group);
+
+// The lowest limit of the process's groups in bytes. Nothing: no limit.
+std::optional<std::uint64_t> memory_limit(const std::filesystem::path& root = "/");
+// In this file alone: memory.max, or memory.limit_in_bytes of version 1.
+std::optional<std::uint64_t> memory_limit_in(const std::filesystem::path& file);
 
 }  // namespace warpstep

@@ -27,12 +27,6 @@ void lower(std::optional<Value>& limit, std::optional<Value> to) {
   if (to && (!limit || *to < *limit)) limit = to;
 }
 
-std::optional<std::uint64_t> limit_bytes(std::string_view text) {
-  // Version 1 writes "no limit" as the largest number of whole pages.
-  const auto bytes = parse_number(text);
-  return bytes && *bytes < std::uint64_t{1} << 60 ? bytes : std::nullopt;
-}
-
 // The limit less the file `used_file`; `files` are the lines of memory.stat with pages of files.
 std::optional<std::uint64_t> free_of(const path& group, std::optional<std::uint64_t> limit,
                                      const char* used_file, std::array<const char*, 2> files) {
@@ -52,7 +46,7 @@ std::optional<std::uint64_t> free_of(const path& group, std::optional<std::uint6
 
 void read_memory(const path& group, const char* limit_file, const char* used_file,
                  std::array<const char*, 2> files, ControlGroupLimits& limits) {
-  const auto bytes = limit_bytes(first_line(group / limit_file));
+  const auto bytes = memory_limit_in(group / limit_file);
   lower(limits.memory_bytes, bytes);
   lower(limits.memory_free_bytes, free_of(group, bytes, used_file, files));
 }

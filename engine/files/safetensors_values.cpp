@@ -260,9 +260,11 @@ std::vector<Move> plan(const SafetensorsFile& file, const ConvertOptions& option
                        ConvertReport& report) {
   std::vector<Move> moves;
   for (const StoredTensor& tensor : file.tensors()) {
-    if (options.drop_optimizer &&
-        (tensor.name.starts_with(optimizer_prefix) || tensor.name.starts_with(average_prefix))) {
-      ++report.dropped;
+    const bool of_optimizer = tensor.name.starts_with(optimizer_prefix);
+    const bool is_average = tensor.name.starts_with(average_prefix);
+    report.averages += is_average ? 1 : 0;
+    if (options.drop_optimizer && (of_optimizer || is_average)) {
+      report.dropped += of_optimizer ? 1 : 0;
       continue;
     }
     Move& move = moves.emplace_back(Move{&tensor, tensor});

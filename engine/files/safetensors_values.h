@@ -66,7 +66,9 @@ struct ConvertOptions {
   // F32, F16 or BF16: the new type of the floating-point tensors; none: unchanged.
   std::optional<StoredType> type;
   bool drop_optimizer = false;
-  bool use_average = false;  // of a tensor that a checkpoint has an average of, the average
+  // Of a tensor that a checkpoint has an average of, the average. Goes with drop_optimizer, which
+  // leaves out averages by their own names.
+  bool use_average = false;
   std::string strip_prefix;  // from the names that begin with it
   // Of whole names, or of their beginning up to a dot: {"fc", "head"} renames fc.bias to head.bias.
   std::vector<std::pair<std::string, std::string>> renames;
@@ -75,8 +77,10 @@ struct ConvertOptions {
 };
 
 struct ConvertReport {
-  std::size_t tensors = 0, dropped = 0, stripped = 0, renamed = 0, converted = 0, averaged = 0;
-  std::uint64_t bytes = 0;     // of the written file
+  std::size_t tensors = 0, stripped = 0, renamed = 0, converted = 0;
+  std::size_t dropped = 0;                 // tensors of the optimiser
+  std::size_t averages = 0, averaged = 0;  // those that the file has, and those in place of weights
+  std::uint64_t bytes = 0;                 // of the written file
   std::uint64_t infinite = 0;  // values that were finite and are beyond the new type's range
 };
 

@@ -195,6 +195,8 @@ TEST_F(TensorFile, AveragesReplaceTheirWeightsAndZerosAreAdded) {
       path_, out_,
       {.type = StoredType::f16, .drop_optimizer = true, .use_average = true, .zeros = zeros});
   EXPECT_EQ(report.averaged, 1U);
+  EXPECT_EQ(report.averages, 1U);
+  EXPECT_EQ(report.dropped, 0U);
   EXPECT_EQ(report.tensors, 3U);
   EXPECT_EQ(values(out_, "fc.weight"), average);
   EXPECT_EQ(values(out_, "head.weight"), other);

@@ -388,6 +388,11 @@ std::vector<std::string> LoadReport::lines() const {
     notes.push_back(fmt::format("converted {} tensors of {} to F32", count, name(type)));
   if (ignored > 0)
     notes.push_back(fmt::format("ignored {} tensors: {}", ignored, fmt::join(ignored_kinds, ", ")));
+  if (ignored_kinds.contains(fmt::format("{}*", average_prefix)))
+    notes.push_back(fmt::format(
+        "these are the weights themselves, not their average; `warpstep weights convert "
+        "{} OUT --drop-optimizer` writes that",
+        path));
   if (transposed > 0)
     notes.push_back(fmt::format("transposed {} matrices that the file has [out,in]", transposed));
   notes.insert(notes.end(), tied.begin(), tied.end());

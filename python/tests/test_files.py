@@ -49,6 +49,19 @@ def test_a_checkpoint_is_weights_without_the_optimiser(trained):
     assert {"optimizer.exp_avg." + name for name in weights if name in weights} & set(whole)
 
 
+def test_the_average_of_the_weights_is_read_if_there_is_one(tmp_path):
+    path = tmp_path / "w.safetensors"
+    warpstep.save_weights(path, {"w": np.float32([1]), "ema.w": np.float32([2]), "bn.num": np.int64([3])})
+    assert warpstep.load_weights(path)["w"] == 2 and set(warpstep.load_weights(path)) == {"w", "bn.num"}
+    assert warpstep.load_weights(path, average=False)["w"] == 1
+
+
+def test_the_newest_checkpoint_has_the_highest_step(tmp_path):
+    for value, step in enumerate(("00000002", "99999999", "100000000", "good", "0100000001")):
+        warpstep.save_weights(tmp_path / f"checkpoint-{step}.safetensors", {"w": np.float32([value])})
+    assert warpstep.load_weights(tmp_path)["w"] == 2
+
+
 def test_a_run_is_tables(trained):
     run = warpstep.open_run(trained)
     assert run.options["model"] == "mnist_cnn" and run.summary["steps"] == 8 and set(run.kinds) == {"step", "epoch", "evaluation"}

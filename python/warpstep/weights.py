@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from warpstep import _warpstep
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32,
            "U64": np.uint64, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64, "BOOL": np.bool_}
+_CHECKPOINT = re.compile(r"checkpoint-(\d{8}|[1-9]\d{8,})\.safetensors")  # as training names it; a user's copies differ
 _TYPES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
@@ -29,12 +31,12 @@ class Weights(dict):
 
 
 def load_weights(path: str | os.PathLike[str], *, bf16: str = "float32", optimizer: bool = False,
-                 average: bool = False) -> Weights:
+                 average: bool = True) -> Weights:
     """Reads a safetensors file, a checkpoint, or the best checkpoint of a run directory.
 
     bf16       NumPy has no such type. "float32": the same numbers, wider; "bits": their 16 bits, as uint16
     optimizer  also a checkpoint's optimizer.* tensors
-    average    of a checkpoint with averaged weights (--ema), those in place of the others
+    average    of a checkpoint with averaged weights (--ema), those in place of the others; False: the weights themselves
     """
     if bf16 not in ("float32", "bits"):
         raise _warpstep.UsageError(f"bf16 {bf16!r}: use 'float32' or 'bits'")
@@ -82,10 +84,10 @@ def file_of(path: str | os.PathLike[str]) -> Path:
         return path
     if (best := path / "best.safetensors").exists():
         return best
-    found = sorted(path.glob("checkpoint-*.safetensors"))
-    if not found:
+    steps = {int(name[1]): file for file in path.iterdir() if (name := _CHECKPOINT.fullmatch(file.name))}
+    if not steps:
         raise _warpstep.DataError(f"{path}: has no checkpoint; give a run directory or a safetensors file")
-    return found[-1]
+    return steps[max(steps)]
 
 
 def _stored(name: str, array: np.ndarray, wanted: str | None) -> tuple[np.ndarray, str]:

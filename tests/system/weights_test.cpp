@@ -104,6 +104,22 @@ TEST_F(Weights, DecideWhetherARunBeginsWithAnEvaluation) {
   EXPECT_EQ(kinds_of(with(train(folder_ / "new"), "--eval-first", "off")), "step");
 }
 
+TEST_F(Weights, AreTheAverageOfARunThatKeptOne) {
+  const std::string out = folder_ / "averaged", file = folder_ / "average.safetensors";
+  ASSERT_EQ(run(with(short_run(data_, out), "--ema", "0.5")).exit_code, 0);
+  const std::string saved = checkpoints(out).back();
+  Ended ended = run({"weights", "convert", saved, file, "--drop-optimizer"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("12 of the optimiser left out, of the average of the weights"));
+  EXPECT_EQ(values(file, "fc1.weight"), values(saved, "ema.fc1.weight"));
+  ended = run({"weights", "convert", saved, file, "--drop-optimizer", "--no-ema"});
+  EXPECT_THAT(ended.out, HasSubstr("of the weights without their average"));
+  EXPECT_EQ(values(file, "fc1.weight"), values(saved, "fc1.weight"));
+  EXPECT_EQ(run({"weights", "convert", saved, file, "--no-ema"}).exit_code, 2);
+  ended = run(with(short_run(data_, folder_ / "new"), "--weights", saved));
+  EXPECT_THAT(ended.err, HasSubstr("these are the weights themselves, not their average"));
+}
+
 TEST_F(Weights, AreNotReplacedByOtherTensors) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"eval", run_, "--logits", checkpoint_},

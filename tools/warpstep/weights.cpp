@@ -26,6 +26,7 @@ struct Request {
   std::string in, out, type, strip_prefix;
   std::vector<std::string> renames;
   bool drop_optimizer = false;
+  bool raw_weights = false;
 };
 
 std::pair<std::string, std::string> parse_rename(const std::string& text) {
@@ -36,7 +37,10 @@ std::pair<std::string, std::string> parse_rename(const std::string& text) {
 }
 
 int convert(const Request& request) {
+  if (request.raw_weights && !request.drop_optimizer)
+    fail<UsageError>("--no-ema goes with --drop-optimizer: without it every tensor is written");
   ConvertOptions options{.drop_optimizer = request.drop_optimizer,
+                         .use_average = request.drop_optimizer && !request.raw_weights,
                          .strip_prefix = request.strip_prefix};
   if (request.type == "f32") options.type = StoredType::f32;
   if (request.type == "f16") options.type = StoredType::f16;
@@ -53,6 +57,10 @@ int convert(const Request& request) {
   add(report.stripped, "stripped of " + request.strip_prefix);
   add(report.renamed, "renamed");
   add(report.dropped, "of the optimiser left out");
+  if (report.averaged > 0)
+    parts.push_back("of the average of the weights");
+  else if (request.drop_optimizer && report.averages > 0)
+    parts.push_back("of the weights without their average");
   fmt::print("{}: {}\n", request.out, fmt::join(parts, ", "));
   if (report.infinite > 0) say("{}\n", infinite_warning(report.infinite, request.type));
   return done;
@@ -81,7 +89,12 @@ Run declare_weights_convert(Parser parser) {
               .type = "OLD=NEW"});
   parser.add({.name = "--drop-optimizer",
               .variable = &request->drop_optimizer,
-              .help = "leave out a checkpoint's optimizer.* tensors; the rest is a state_dict"});
+              .help = "leave out a checkpoint's optimizer.* tensors; the rest is a state_dict, of "
+                      "the average of the weights if the run kept one (--ema)"});
+  parser.add({.name = "--no-ema",
+              .variable = &request->raw_weights,
+              .help = "with --drop-optimizer: the weights themselves even if the checkpoint has "
+                      "their average"});
   parser.footer(
       "Examples:\n"
       "  warpstep weights convert runs/first/checkpoint-00000624.safetensors mine.safetensors \\\n"

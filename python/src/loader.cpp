@@ -181,16 +181,25 @@ Tensor Batches::images_of(std::shared_ptr<std::byte> memory, std::int64_t rows) 
   return images;
 }
 
-void Batches::seek(std::uint64_t epoch, std::uint64_t step) {
+// While another thread may close the loader. `work` makes no Python objects.
+template <class Work>
+auto Batches::locked(Work work) const {
   open();
   const nb::gil_scoped_release unlocked;
   const std::lock_guard lock(mutex_);
-  open().seek({epoch, step});
+  return work(open());
+}
+
+void Batches::seek(std::uint64_t epoch, std::uint64_t step) {
+  locked([&](data::Loader& loader) { loader.seek({epoch, step}); });
+}
+
+std::uint64_t Batches::steps_per_epoch() const {
+  return locked([](data::Loader& loader) { return loader.steps_per_epoch(); });
 }
 
 nb::tuple Batches::position() const {
-  const std::lock_guard lock(mutex_);
-  const Position position = open().position();
+  const Position position = locked([](data::Loader& loader) { return loader.position(); });
   return nb::make_tuple(position.epoch, position.step);
 }
 
@@ -207,7 +216,8 @@ std::vector<std::int64_t> Batches::row_shape() const {
 }
 
 nb::dict Batches::stats() const {
-  const data::LoaderStats stats = open().stats();
+  const auto [stats, memory_bytes] = locked(
+      [](data::Loader& loader) { return std::pair(loader.stats(), loader.memory().total()); });
   const auto seconds = [](std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; };
   nb::dict stages, all;
   for (const data::StageTime& stage : stats.stages) stages[stage.name.c_str()] = seconds(stage.ns);
@@ -218,7 +228,7 @@ nb::dict Batches::stats() const {
   all["waited_s"] = seconds(stats.trainer_wait_ns);
   all["worker_stages_s"] = stages;
   all["bad_samples"] = stats.bad;
-  all["most_memory_bytes"] = open().memory().total();
+  all["most_memory_bytes"] = memory_bytes;
   return all;
 }
 
@@ -234,7 +244,8 @@ nb::object decoded(std::string_view name) {
 
 nb::list Batches::bad_samples() const {
   nb::list list;
-  for (const data::BadSample& bad : open().bad_samples()) {
+  for (const data::BadSample& bad :
+       locked([](data::Loader& loader) { return loader.bad_samples(); })) {
     nb::dict row;
     row["index"] = bad.index;
     row["epoch"] = bad.position.epoch;

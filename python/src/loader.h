@@ -54,13 +54,15 @@ class Batches {
 
   const data::Dataset& dataset() const { return *dataset_; }
   std::vector<std::int64_t> row_shape() const;
-  std::uint64_t steps_per_epoch() const { return open().steps_per_epoch(); }
+  std::uint64_t steps_per_epoch() const;
   const std::vector<double>& mean() const { return request_.mean; }
   const std::vector<double>& std() const { return request_.std; }
 
  private:
   data::LoaderOptions options();
   data::Loader& open() const;
+  template <class Work>
+  auto locked(Work work) const;
   void wait();
   Tensor images_of(std::shared_ptr<std::byte> memory, std::int64_t rows) const;
   std::int64_t rows_of(Position position) const;

@@ -208,6 +208,17 @@ def test_signals_end_a_wait_and_other_threads_run(arrays):
     assert turns[0] > 100
 
 
+def test_another_thread_may_close_a_loader_that_is_asked(arrays):
+    for _ in range(20):
+        loader = warpstep.Loader(arrays[0], 8, workers=1)
+        thread = threading.Thread(target=loader.close)
+        with pytest.raises(warpstep.UsageError, match="closed"):
+            thread.start()
+            while True:
+                assert loader.stats()["bad_samples"] == 0 and loader.bad_samples == []
+        thread.join()
+
+
 def test_a_forked_child_is_refused_and_ends(arrays):
     loader = warpstep.Loader(arrays[0], 8)
     child = os.fork()

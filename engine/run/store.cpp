@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numbers>
 #include <ranges>
 
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
-#include "engine/core/random.h"
 #include "engine/core/thread.h"
 #include "engine/passes/memory.h"
+#include "engine/run/initial_values.h"
 
 namespace warpstep {
 namespace {
@@ -98,27 +97,6 @@ void for_each_element(const Parameter& parameter, const Visit& visit) {
     }
   });
 }
-
-// Four elements of a parameter from four random words.
-std::array<float, 4> four_of(const Initial& initial, const std::array<std::uint32_t, 4>& words) {
-  std::array<float, 4> four;
-  const auto value = static_cast<float>(initial.value);
-  four.fill(value);
-  if (initial.kind == Initial::Kind::uniform)
-    for (std::size_t i = 0; i < 4; ++i) four[i] = (2 * uniform(words[i]) - 1) * value;
-  if (initial.kind == Initial::Kind::normal)  // Box and Muller, two words for two numbers
-    for (std::size_t i = 0; i < 4; i += 2) {
-      const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(uniform(words[i]))));
-      const double angle = 2 * std::numbers::pi * static_cast<double>(uniform(words[i + 1]));
-      four[i] = static_cast<float>(initial.value * radius * std::cos(angle));
-      four[i + 1] = static_cast<float>(initial.value * radius * std::sin(angle));
-    }
-  return four;
-}
-
-}  // namespace
-
-namespace {
 
 std::size_t section_bytes_of(const Graph& graph, std::size_t parameter) {
   const std::size_t bytes = graph.value(graph.parameters[parameter].value).layout.bytes;
@@ -404,17 +382,9 @@ void Store::initialize(std::uint64_t seed) {
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     const std::int64_t count = parameters_[p].view.count();
     if (values.size() < idx(count)) values.resize(idx(count));
+    const InitialDraws of{parameters_[p].initial, seed, static_cast<std::uint32_t>(p)};
     in_parallel((count + 3) / 4, 4, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t q = begin; q < end; ++q) {
-        const auto words = draw(seed, Purpose::parameters, static_cast<std::uint32_t>(p),
-                                static_cast<std::uint64_t>(q));
-        const auto four = four_of(parameters_[p].initial, words);
-        float* const out = values.data() + 4 * q;
-        if (4 * q + 4 <= count)
-          std::ranges::copy(four, out);
-        else
-          std::copy_n(four.begin(), count - 4 * q, out);
-      }
+      initial_values(of, begin, std::min(4 * end, count) - 4 * begin, values.data() + 4 * begin);
     });
     write(p, std::span(values).first(idx(count)));
   }

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/phase.h"
 #include "engine/core/text.h"
+#include "tools/warpstep/fitting.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/summary.h"
 

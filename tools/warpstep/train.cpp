@@ -7,18 +7,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
 #include "engine/core/phase.h"
 #include "engine/core/text.h"
 #include "engine/core/thread.h"
-#include "engine/core/version.h"
 #include "engine/files/checkpoint.h"
 #include "engine/run/runner.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
-#include "tools/warpstep/fitting.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/huggingface.h"
 #include "tools/warpstep/job.h"

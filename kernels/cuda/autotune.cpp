@@ -19,33 +19,6 @@ constexpr int enqueues_per_replay = 4;  // so that launching the graph (a few us
 constexpr int replays = 11;
 constexpr double hopeless = 2;  // times the best: not worth ten more replays
 
-struct GraphDeleter {
-  void operator()(cudaGraph_t graph) const { ignore(cudaGraphDestroy(graph)); }
-};
-struct GraphExecDeleter {
-  void operator()(cudaGraphExec_t exec) const { ignore(cudaGraphExecDestroy(exec)); }
-};
-using GraphHandle = std::unique_ptr<CUgraph_st, GraphDeleter>;
-using GraphExecHandle = std::unique_ptr<CUgraphExec_st, GraphExecDeleter>;
-
-GraphExecHandle capture(CudaStream& stream, const Enqueue& enqueue) {
-  cudaGraph_t captured = nullptr;
-  check(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal),
-        "cudaStreamBeginCapture");
-  try {
-    for (int i = 0; i < enqueues_per_replay; ++i) enqueue(stream);
-  } catch (...) {
-    ignore(cudaStreamEndCapture(stream.handle(), &captured));  // the stream is usable again
-    if (captured != nullptr) ignore(cudaGraphDestroy(captured));
-    throw;
-  }
-  check(cudaStreamEndCapture(stream.handle(), &captured), "cudaStreamEndCapture");
-  const GraphHandle graph(captured);
-  cudaGraphExec_t exec = nullptr;
-  check(cudaGraphInstantiate(&exec, graph.get(), 0), "cudaGraphInstantiate");
-  return GraphExecHandle(exec);
-}
-
 double median(std::vector<double> values) {
   const auto middle = values.begin() + std::ssize(values) / 2;
   std::nth_element(values.begin(), middle, values.end());
@@ -81,7 +54,9 @@ std::string Stopwatch::why_not(const Enqueue& enqueue) {
 std::optional<double> Stopwatch::replay(const Enqueue& enqueue, double best_us) {
   for (int i = 0; i < warm_ups; ++i) enqueue(stream_);
   stream_.wait();
-  const GraphExecHandle graph = capture(stream_, enqueue);
+  const GraphExecHandle graph = capture(stream_, [&] {
+    for (int i = 0; i < enqueues_per_replay; ++i) enqueue(stream_);
+  });
   std::vector<double> times_us;
   for (int i = 0; i < replays; ++i) {
     check(cudaEventRecord(start_.get(), stream_.handle()), "cudaEventRecord");
@@ -117,6 +92,14 @@ std::optional<std::size_t> first_to_run(Stopwatch& stopwatch,
     why += (why.empty() ? "" : "; ") + reason;
   }
   return std::nullopt;
+}
+
+std::optional<Chosen> fastest_or_first(Stopwatch& stopwatch, const std::vector<Enqueue>& candidates,
+                                       bool measures, std::string& why) {
+  if (measures)
+    if (const auto best = fastest(stopwatch, candidates)) return Chosen{*best, true};
+  const auto first = first_to_run(stopwatch, candidates, why);
+  return first ? std::optional(Chosen{*first, false}) : std::nullopt;
 }
 
 std::shared_ptr<std::byte> random_values(DType dtype, std::size_t bytes) {

@@ -44,6 +44,17 @@ std::optional<std::size_t> fastest(Stopwatch& stopwatch, const std::vector<Enque
 std::optional<std::size_t> first_to_run(Stopwatch& stopwatch,
                                         const std::vector<Enqueue>& candidates, std::string& why);
 
+// A candidate by its index, and whether it is the fastest by measurement.
+struct Chosen {
+  std::size_t candidate = 0;
+  bool measured = false;
+};
+
+// The fastest if `measures` and one can be timed, else the first that runs; empty if none does,
+// with the reasons in `why`.
+std::optional<Chosen> fastest_or_first(Stopwatch& stopwatch, const std::vector<Enqueue>& candidates,
+                                       bool measures, std::string& why);
+
 // Device memory filled with values of both signs between 0.5 and 1. They toggle about as many bits
 // as real data: on zeros a chip draws less power and clocks higher.
 std::shared_ptr<std::byte> random_values(DType dtype, std::size_t bytes);

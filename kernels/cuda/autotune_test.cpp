@@ -100,6 +100,24 @@ TEST(FirstToRun, IsTheFirstThatTheDeviceAccepts) {
   EXPECT_EQ(fake_cuda::live(), before);
 }
 
+TEST(FastestOrFirst, SaysWhetherItMeasured) {
+  Stopwatch stopwatch;
+  std::string why;
+  const Enqueue slow = work("slow", microseconds(2000)), fast = work("fast", microseconds(100));
+  const std::optional<Chosen> measured = fastest_or_first(stopwatch, {slow, fast}, true, why);
+  ASSERT_TRUE(measured);
+  EXPECT_EQ(measured->candidate, 1u);
+  EXPECT_TRUE(measured->measured);
+  EXPECT_EQ(fastest_or_first(stopwatch, {slow, fast}, false, why)->candidate, 0u);
+  // Runs, but cannot be captured.
+  const std::optional<Chosen> unmeasured =
+      fastest_or_first(stopwatch, {failing(), allocating()}, true, why);
+  ASSERT_TRUE(unmeasured);
+  EXPECT_EQ(unmeasured->candidate, 1u);
+  EXPECT_FALSE(unmeasured->measured);
+  EXPECT_FALSE(fastest_or_first(stopwatch, {failing()}, true, why));
+}
+
 TEST(FirstToRun, AFailureThatIsSeenOnlyLaterIsTheDevices) {
   Stopwatch stopwatch;
   fake_cuda::fail_next("cudaStreamSynchronize", cudaErrorIllegalAddress);

@@ -189,7 +189,10 @@ class CudnnLibrary final : public Library {
   std::unique_ptr<CudnnPlan> build(const Graph& graph, const Target& target, EngineConfig config,
                                    Verdicts& verdicts);
   bool runs(const Graph& graph, const CudnnPlan& plan, Verdicts& verdicts);
-  std::unique_ptr<CudnnPlan> measured(const Graph& graph, Plans plans, Verdicts& verdicts);
+  // The fastest of the plans, marked as measured; without memory to measure them the first, as it
+  // is. Null if none runs.
+  std::unique_ptr<CudnnPlan> measured(const Graph& graph, Plans plans, Verdicts& verdicts,
+                                      bool& was_measured);
 
   Settings settings_;
   Descriptor device_;
@@ -224,15 +227,16 @@ Planned CudnnLibrary::plan(const Graph& graph) {
   } catch (const DeviceError& refused) {
     return {nullptr, refused.what()};
   }
-  std::unique_ptr<CudnnPlan> chosen;
-  if (measures()) {
-    chosen = measured(graph, std::move(plans), verdicts);
-  } else if (!plans.empty()) {
-    chosen = std::move(plans.front());
-  }
+  if (plans.empty()) return {nullptr, verdicts.text()};
+  bool is_final = true;
+  std::unique_ptr<CudnnPlan> chosen =
+      measures() ? measured(graph, std::move(plans), verdicts, is_final) : std::move(plans.front());
   if (chosen == nullptr) return {nullptr, verdicts.text()};
   ran_.insert(chosen->saved());
-  cache_.keep(graph.key(), chosen->saved());
+  if (is_final)
+    cache_.keep(graph.key(), chosen->saved());
+  else
+    cache_.keep_unmeasured(graph.key(), chosen->saved());
   return {std::move(chosen), {}};
 }
 
@@ -361,14 +365,20 @@ bool CudnnLibrary::runs(const Graph& graph, const CudnnPlan& plan, Verdicts& ver
 }
 
 std::unique_ptr<CudnnPlan> CudnnLibrary::measured(const Graph& graph, Plans plans,
-                                                  Verdicts& verdicts) {
+                                                  Verdicts& verdicts, bool& was_measured) {
   std::size_t workspace_bytes = 0;
   for (const auto& plan : plans) {
     workspace_bytes = std::max(workspace_bytes, plan->workspace_bytes());
   }
-  const TrialMemory memory = trial_memory(graph, workspace_bytes, [](const Tensor& tensor) {
-    return random_values(tensor.dtype, bytes(tensor));
-  });
+  TrialMemory memory;
+  try {
+    memory = trial_memory(graph, workspace_bytes, [](const Tensor& tensor) {
+      return random_values(tensor.dtype, bytes(tensor));
+    });
+  } catch (const DeviceError&) {  // see runs()
+    was_measured = false;
+    return std::move(plans.front());
+  }
 
   std::vector<Enqueue> candidates;
   for (const auto& plan : plans) {
@@ -376,13 +386,15 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::measured(const Graph& graph, Plans plan
       plan->execute(stream, memory.bindings, memory.workspace);
     });
   }
-  const std::optional<std::size_t> best = fastest(stopwatch(), candidates);
+  std::string why;
+  const std::optional<Chosen> best = fastest_or_first(stopwatch(), candidates, true, why);
   if (!best) {
-    for (std::size_t i = 0; i < plans.size(); ++i) verdicts.drop("cannot be captured");
+    verdicts.drop(fmt::format("do not run ({:.400})", why));
     return nullptr;
   }
-  plans[*best]->mark_measured();
-  return std::move(plans[*best]);
+  was_measured = best->measured;
+  if (was_measured) plans[best->candidate]->mark_measured();
+  return std::move(plans[best->candidate]);
 }
 
 }  // namespace

@@ -53,10 +53,11 @@ class CublasLtLibrary final : public MatmulLibrary {
                    const std::shared_ptr<const Problem>& problem);
   std::optional<Algorithm> kept(const Matmul& matmul, const Problem& problem) const;
   std::vector<Algorithm> proposed(const Matmul& matmul, const Problem& problem) const;
-  // The fastest of the algorithms with --autotune, else the first that runs; empty if none does.
-  std::optional<std::size_t> tried(const Matmul& matmul, const std::string& name,
-                                   const std::shared_ptr<const Problem>& problem,
-                                   const std::vector<Algorithm>& algorithms, std::string& why);
+  // The fastest of the algorithms with --autotune, else the first that runs, or without memory to
+  // try them the first; empty if none does.
+  std::optional<Chosen> tried(const Matmul& matmul, const std::string& name,
+                              const std::shared_ptr<const Problem>& problem,
+                              const std::vector<Algorithm>& algorithms, std::string& why);
 
   Settings settings_;
   PlanCache cache_;
@@ -83,14 +84,18 @@ Algorithm CublasLtLibrary::choose(const Matmul& matmul, const std::string& name,
         name, cublaslt_version(), matmul.key(), settings_.device_name, workspace_cap());
   }
   std::string why;
-  const std::optional<std::size_t> best = tried(matmul, name, problem, algorithms, why);
+  const std::optional<Chosen> best = tried(matmul, name, problem, algorithms, why);
   if (!best)
     fail<DeviceError>("{}: none of the {} algorithms of {} for {} runs on {}: {:.400}", name,
                       algorithms.size(), cublaslt_version(), matmul.key(), settings_.device_name,
                       why);
-  if (settings_.autotune && algorithms.size() > 1) algorithms[*best].text += " (measured)";
-  cache_.keep(matmul.key(), cublaslt::save(algorithms[*best]));
-  return algorithms[*best];
+  Algorithm& algorithm = algorithms[best->candidate];
+  if (best->measured) algorithm.text += " (measured)";
+  if (best->measured || !settings_.autotune || algorithms.size() == 1)
+    cache_.keep(matmul.key(), cublaslt::save(algorithm));
+  else
+    cache_.keep_unmeasured(matmul.key(), cublaslt::save(algorithm));
+  return algorithm;
 }
 
 std::optional<Algorithm> CublasLtLibrary::kept(const Matmul& matmul, const Problem& problem) const {
@@ -134,10 +139,10 @@ std::vector<Algorithm> CublasLtLibrary::proposed(const Matmul& matmul,
   return algorithms;
 }
 
-std::optional<std::size_t> CublasLtLibrary::tried(const Matmul& matmul, const std::string& name,
-                                                  const std::shared_ptr<const Problem>& problem,
-                                                  const std::vector<Algorithm>& algorithms,
-                                                  std::string& why) {
+std::optional<Chosen> CublasLtLibrary::tried(const Matmul& matmul, const std::string& name,
+                                             const std::shared_ptr<const Problem>& problem,
+                                             const std::vector<Algorithm>& algorithms,
+                                             std::string& why) {
   const bool measures = settings_.autotune && algorithms.size() > 1;
   const auto matrix = [&](std::int64_t rows, std::int64_t pitch) {
     const std::size_t bytes = idx(rows * pitch) * size_bytes(matmul.dtype);
@@ -152,7 +157,7 @@ std::optional<std::size_t> CublasLtLibrary::tried(const Matmul& matmul, const st
     if (matmul.has_aux()) aux = allocate_device(matmul.aux_bytes());
     workspace = allocate_device(workspace_cap());
   } catch (const DeviceError&) {
-    return 0;  // no memory to try them: a step that fits shares its memory among its calls
+    return Chosen{};  // no memory to try them: a step that fits shares its memory among its calls
   }
   const MatmulBuffers buffers{a.get(), b.get(), d.get(), bias.get(), aux.get()};
 
@@ -164,9 +169,7 @@ std::optional<std::size_t> CublasLtLibrary::tried(const Matmul& matmul, const st
     });
   }
   if (!stopwatch_) stopwatch_.emplace();
-  if (measures)
-    if (const auto best = fastest(*stopwatch_, candidates)) return best;
-  return first_to_run(*stopwatch_, candidates, why);
+  return fastest_or_first(*stopwatch_, candidates, measures, why);
 }
 
 }  // namespace

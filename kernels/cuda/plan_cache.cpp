@@ -88,14 +88,14 @@ std::optional<std::string> PlanCache::find(std::string_view subject) const {
   return plan;
 }
 
-void PlanCache::keep(std::string_view subject, std::string_view plan) {
+void PlanCache::keep(std::string_view subject, std::string_view plan, Choice choice) {
   kept_[std::string(subject)] = plan;
   if (folder_.empty()) return;
   try {
     if (folder_.has_parent_path()) std::filesystem::create_directories(folder_.parent_path());
     if (::mkdir(folder_.c_str(), 0700) != 0 && !is_safe()) return;
-    const std::filesystem::path path = file(subject, choice_);
-    write_atomically(path, header(key(subject, choice_), plan) + std::string(plan));
+    const std::filesystem::path path = file(subject, choice);
+    write_atomically(path, header(key(subject, choice), plan) + std::string(plan));
     std::filesystem::permissions(path, std::filesystem::perms(0600));  // whatever the umask is
   } catch (const DataError&) {  // a full disk, a read-only folder: planned again next time
   } catch (const std::filesystem::filesystem_error&) {

@@ -30,11 +30,16 @@ class PlanCache {
   // `subject` is the key of the computation: Graph::key(). A heuristic search also finds measured
   // plans, and prefers them.
   std::optional<std::string> find(std::string_view subject) const;
-  void keep(std::string_view subject, std::string_view plan);
+  void keep(std::string_view subject, std::string_view plan) { keep(subject, plan, choice_); }
+  // With --autotune: a plan that could not be measured. Another run measures again.
+  void keep_unmeasured(std::string_view subject, std::string_view plan) {
+    keep(subject, plan, Choice::heuristic);
+  }
 
   std::filesystem::path file(std::string_view subject, Choice choice) const;  // for tests
 
  private:
+  void keep(std::string_view subject, std::string_view plan, Choice choice);
   bool is_safe() const;
   std::string key(std::string_view subject, Choice choice) const;
 

@@ -77,6 +77,16 @@ TEST_F(PlanCacheTest, AMeasuredChoiceServesHeuristicRunsAndIsNeverReplacedByThei
   EXPECT_EQ(open(tuned).find(subject), plan);
 }
 
+TEST_F(PlanCacheTest, WhatCouldNotBeMeasuredIsMeasuredByAnotherRun) {
+  Settings tuned = settings_;
+  tuned.autotune = true;
+  PlanCache cache = open(tuned);
+  cache.keep_unmeasured(subject, plan);
+  EXPECT_EQ(cache.find(subject), plan);  // for equal layers
+  EXPECT_EQ(open(tuned).find(subject), std::nullopt);
+  EXPECT_EQ(open().find(subject), plan);
+}
+
 TEST_F(PlanCacheTest, WithoutADeviceNothingIsMeasured) {
   settings_.assumed = "sm_90";
   settings_.autotune = true;

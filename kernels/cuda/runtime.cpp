@@ -132,18 +132,19 @@ std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) {
   return owner;
 }
 
+void GraphExecDeleter::operator()(cudaGraphExec_t graph) const {
+  ignore(cudaGraphExecDestroy(graph));
+}
+
 namespace {
 
 struct GraphDeleter {
   void operator()(cudaGraph_t graph) const { ignore(cudaGraphDestroy(graph)); }
 };
-struct GraphExecDeleter {
-  void operator()(cudaGraphExec_t graph) const { ignore(cudaGraphExecDestroy(graph)); }
-};
 
 class CudaRecording final : public Recording {
  public:
-  explicit CudaRecording(cudaGraphExec_t graph) : graph_(graph) {}
+  explicit CudaRecording(GraphExecHandle graph) : graph_(std::move(graph)) {}
   void launch(Stream& stream) override {
     const record::Span span(graph_launch_name);
     check(cudaGraphLaunch(graph_.get(), static_cast<CudaStream&>(stream).handle()),
@@ -151,7 +152,7 @@ class CudaRecording final : public Recording {
   }
 
  private:
-  std::unique_ptr<CUgraphExec_st, GraphExecDeleter> graph_;
+  GraphExecHandle graph_;
 };
 
 // Ends the capture on every path, so that an error in it does not leave the stream unusable.
@@ -187,7 +188,7 @@ class Capture {
 
 }  // namespace
 
-std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()>& enqueue) {
+GraphExecHandle capture(CudaStream& stream, const std::function<void()>& enqueue) {
   Capture capture(stream.handle());
   enqueue();
   const auto graph = capture.end();
@@ -195,10 +196,14 @@ std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()
   // Without this flag all kernels have the priority of the stream that the graph is launched to.
   check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
         "cudaGraphInstantiate");
-  auto recording = std::make_unique<CudaRecording>(executable);
+  return GraphExecHandle(executable);
+}
+
+std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()>& enqueue) {
+  GraphExecHandle graph = capture(stream, enqueue);
   // Uploaded here, not by the first launch, whose time would count as the first step's.
-  check(cudaGraphUpload(executable, stream.handle()), "cudaGraphUpload");
-  return recording;
+  check(cudaGraphUpload(graph.get(), stream.handle()), "cudaGraphUpload");
+  return std::make_unique<CudaRecording>(std::move(graph));
 }
 
 }  // namespace warpstep::cuda

@@ -19,6 +19,11 @@ struct EventDeleter {
 using EventHandle = std::unique_ptr<CUevent_st, EventDeleter>;
 EventHandle make_event(bool timing);
 
+struct GraphExecDeleter {
+  void operator()(cudaGraphExec_t graph) const;
+};
+using GraphExecHandle = std::unique_ptr<CUgraphExec_st, GraphExecDeleter>;
+
 // An in-order queue of the device. All kernels of one lane of a step go to one stream.
 class CudaStream final : public Stream {
  public:
@@ -74,7 +79,9 @@ std::uint64_t free_device_bytes();
 
 // Captures all that `enqueue` puts on the stream (and on streams that wait for it, and that it
 // waits for in the end) as a CUDA graph and instantiates it, without running it. `enqueue` must
-// neither allocate nor wait: the runtime refuses that, as a DeviceError.
+// neither allocate nor wait: the runtime refuses that, as a DeviceError; the stream stays usable.
+GraphExecHandle capture(CudaStream& stream, const std::function<void()>& enqueue);
+// Likewise, uploaded to the device.
 std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()>& enqueue);
 
 }  // namespace warpstep::cuda

@@ -184,6 +184,15 @@ std::optional<StemConv> stem_weight_grad(const Conv& op, const ConvShape& shape,
   return conv;
 }
 
+// Our kernel if there is one, unless cuDNN's was measured to be faster; it has none with a pool.
+template <class Library>
+std::unique_ptr<Kernel> own_or_cudnn(const Conv& op, const Operands& operands,
+                                     std::unique_ptr<Kernel> own, const Library& cudnn) {
+  if (!own) return cudnn();
+  if (op.pool) return own;
+  return operands.context.own_kernels->or_faster(std::move(own), operands, cudnn);
+}
+
 constexpr const char* stem_name = "stem 7x7 (tensor cores)";
 
 std::string narrow_name(const NarrowConv& conv) {
@@ -191,22 +200,23 @@ std::string narrow_name(const NarrowConv& conv) {
                      conv.pooled ? ", pool" : "");
 }
 
-// How the gradient of the weights is computed.
+// How the gradient of the weights is computed, without that of the bias.
 struct WeightGrad {
   std::string name;
   std::size_t workspace_bytes;
   std::function<void(const Buffers&, CudaStream&)> enqueue;
 };
 
-WeightGrad weight_grad_of(const Conv& op, const ConvShape& shape, const Operands& operands) {
+WeightGrad stem_weight_grad_of(const StemConv& conv, DType dtype, const Operands& operands) {
   const int multiprocessors = operands.context.settings.multiprocessors;
-  const DType dtype = shape.dtype;
-  if (const auto conv = stem_weight_grad(op, shape, operands))
-    return {stem_name, stem_weight_grad_workspace(*conv, multiprocessors),
-            [=, conv = *conv](const Buffers& b, CudaStream& s) {
-              stem_weight_grad(conv, b.in[0], b.in[1], b.out[0], b.workspace, multiprocessors,
-                               dtype, s.handle());
-            }};
+  return {stem_name, stem_weight_grad_workspace(conv, multiprocessors),
+          [=](const Buffers& b, CudaStream& s) {
+            stem_weight_grad(conv, b.in[0], b.in[1], b.out[0], b.workspace, multiprocessors, dtype,
+                             s.handle());
+          }};
+}
+
+WeightGrad cudnn_weight_grad_of(const Conv& op, const ConvShape& shape, const Operands& operands) {
   const auto planned =
       plan(operands, gradient_graph(operands.node.title(), op, shape, Direction::weight_grad));
   return {planned->implementation(), planned->workspace_bytes(),
@@ -218,16 +228,9 @@ WeightGrad weight_grad_of(const Conv& op, const ConvShape& shape, const Operands
           }};
 }
 
-}  // namespace
-
-// Bias and relu are part of cuDNN's graph if it has an engine for the whole graph; else they are a
-// pass of our own over y, which listings show.
-
-std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
-  const ConvShape shape{.dtype = operands.dtype_in(0),
-                        .x = operands.stored_in(0),
-                        .w = operands.stored_in(1),
-                        .y = operands.stored_out()};
+// A kernel of our own; null if there is none.
+std::unique_ptr<Kernel> own_forward(const Conv& op, const ConvShape& shape,
+                                    const Operands& operands) {
   const int multiprocessors = operands.context.settings.multiprocessors;
   if (const auto conv = narrow_product(op, operands.in_shape(0), shape, operands))
     return launch_kernel(
@@ -247,6 +250,13 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
       stem_forward(conv, b.in[0], b.in[1], op.bias ? b.in[2] : nullptr, op.relu, b.out[0],
                    multiprocessors, dtype, s.handle());
     });
+  return nullptr;
+}
+
+// Bias and relu are part of cuDNN's graph if it has an engine for the whole graph; else they are a
+// pass of our own over y, which listings show.
+std::unique_ptr<Kernel> cudnn_forward(const Conv& op, const ConvShape& shape,
+                                      const Operands& operands) {
   const std::string title = operands.node.title();
   std::shared_ptr<dnn::Plan> planned =
       operands.context.dnn->plan(forward_graph(title, op, shape, true)).plan;
@@ -270,22 +280,34 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
       planned->workspace_bytes());
 }
 
-std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
   const ConvShape shape{.dtype = operands.dtype_in(0),
-                        .x = operands.stored_out(),
+                        .x = operands.stored_in(0),
                         .w = operands.stored_in(1),
-                        .y = operands.stored_in(0)};
+                        .y = operands.stored_out()};
+  return own_or_cudnn(op, operands, own_forward(op, shape, operands),
+                      [&] { return cudnn_forward(op, shape, operands); });
+}
+
+namespace {
+
+std::unique_ptr<Kernel> narrow_data_kernel(const NarrowConv& conv, const Operands& operands) {
   const int multiprocessors = operands.context.settings.multiprocessors;
-  if (const auto conv = narrow_product(op.conv, op.input, shape, operands))
-    return launch_kernel(narrow_name(*conv), [conv = *conv, multiprocessors, dtype = shape.dtype](
-                                                 const Buffers& b, CudaStream& s) {
-      narrow_data_grad(conv,
-                       {.w = b.in[1],
-                        .d_y_index = conv.pooled ? as<std::uint8_t>(b.in[2]) : nullptr,
-                        .d_y = b.in[0],
-                        .d_x = b.out[0]},
-                       multiprocessors, dtype, s.handle());
-    });
+  return launch_kernel(narrow_name(conv), [conv, multiprocessors, dtype = operands.dtype_in(0)](
+                                              const Buffers& b, CudaStream& s) {
+    narrow_data_grad(conv,
+                     {.w = b.in[1],
+                      .d_y_index = conv.pooled ? as<std::uint8_t>(b.in[2]) : nullptr,
+                      .d_y = b.in[0],
+                      .d_x = b.out[0]},
+                     multiprocessors, dtype, s.handle());
+  });
+}
+
+std::unique_ptr<Kernel> cudnn_data_grad(const ConvDataGrad& op, const ConvShape& shape,
+                                        const Operands& operands) {
   const auto planned =
       plan(operands, gradient_graph(operands.node.title(), op.conv, shape, Direction::data_grad));
   return launch_kernel(
@@ -297,6 +319,18 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
         planned->execute(s, bindings, b.workspace);
       },
       planned->workspace_bytes());
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
+  const ConvShape shape{.dtype = operands.dtype_in(0),
+                        .x = operands.stored_out(),
+                        .w = operands.stored_in(1),
+                        .y = operands.stored_in(0)};
+  const auto conv = narrow_product(op.conv, op.input, shape, operands);
+  return own_or_cudnn(op.conv, operands, conv ? narrow_data_kernel(*conv, operands) : nullptr,
+                      [&] { return cudnn_data_grad(op, shape, operands); });
 }
 
 namespace {
@@ -318,17 +352,9 @@ std::unique_ptr<Kernel> narrow_weight_kernel(const NarrowConv& conv, bool bias,
       narrow_weight_grad_workspace(conv, multiprocessors));
 }
 
-}  // namespace
-
 // d_weight is written in the dtype of the inputs; d_bias is a pass of our own over d_z.
-std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
-  const ConvShape shape{.dtype = operands.dtype_in(0),
-                        .x = operands.stored_in(0),
-                        .w = operands.stored_out(),
-                        .y = operands.stored_in(1)};
-  if (const auto conv = narrow_weight_grad(op.conv, shape, operands))
-    return narrow_weight_kernel(*conv, op.conv.bias, operands);
-  const WeightGrad weight_grad = weight_grad_of(op.conv, shape, operands);
+std::unique_ptr<Kernel> with_bias_grad(const WeightGrad& weight_grad, const ConvWeightGrad& op,
+                                       const ConvShape& shape, const Operands& operands) {
   const std::int64_t rows = rows_of(shape.y), channels = shape.y.back();
   const std::size_t sums = op.conv.bias ? column_sums_workspace(rows, channels) : 0;
   return launch_kernel(
@@ -344,6 +370,27 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
           column_sums_unaligned(b.in[1], channels, b.out[1], rows, channels, dtype, s.handle());
       },
       std::max(weight_grad.workspace_bytes, sums));
+}
+
+std::unique_ptr<Kernel> own_weight_grad(const ConvWeightGrad& op, const ConvShape& shape,
+                                        const Operands& operands) {
+  if (const auto conv = narrow_weight_grad(op.conv, shape, operands))
+    return narrow_weight_kernel(*conv, op.conv.bias, operands);
+  if (const auto conv = stem_weight_grad(op.conv, shape, operands))
+    return with_bias_grad(stem_weight_grad_of(*conv, shape.dtype, operands), op, shape, operands);
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
+  const ConvShape shape{.dtype = operands.dtype_in(0),
+                        .x = operands.stored_in(0),
+                        .w = operands.stored_out(),
+                        .y = operands.stored_in(1)};
+  return own_or_cudnn(op.conv, operands, own_weight_grad(op, shape, operands), [&] {
+    return with_bias_grad(cudnn_weight_grad_of(op.conv, shape, operands), op, shape, operands);
+  });
 }
 
 bool computes_pooled(const Conv& op, const Types& in, const Context& context) {

@@ -101,6 +101,7 @@ class Cuda final : public Backend {
       context_.nccl = std::make_shared<Nccl>(options.communicator, context_.settings);
     context_.dnn = dnn::open_library(context_.settings);
     context_.matmul = open_matmul_library(context_.settings);
+    context_.own_kernels = std::make_unique<OwnKernels>(context_.settings);
   }
 
   std::string_view name() const override { return "cuda"; }

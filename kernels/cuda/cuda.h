@@ -8,6 +8,7 @@
 #include "kernels/cuda/launch_kernel.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/nccl.h"
+#include "kernels/cuda/own_kernels.h"
 #include "kernels/kernel.h"
 
 namespace warpstep::cuda {
@@ -16,6 +17,7 @@ struct Context {
   Settings settings;
   std::unique_ptr<dnn::Library> dnn;
   std::unique_ptr<MatmulLibrary> matmul;
+  std::unique_ptr<OwnKernels> own_kernels;
   std::shared_ptr<Nccl> nccl;  // null outside of a data-parallel job
 
   // Zero-filled memory of the device, or of the host for an assumed device.

@@ -124,19 +124,8 @@ std::unique_ptr<Kernel> bind_with_gelu(const Linear& op, const Matmul& matmul,
       planned->workspace_bytes());
 }
 
-}  // namespace
-
-std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
-  const Matmul matmul = product_of(op, operands.graph, operands.node);
-  if (op.gelu) return bind_with_gelu(op, matmul, operands);
-  // Only cublasLt can write a mask.
-  if (const auto few = few_outputs(operands.in(0), operands.in(1), operands.out(0));
-      few && !op.mask)
-    return launch_kernel(few_outputs_name,
-                         [few = *few, op, dtype = matmul.dtype](const Buffers& b, CudaStream& s) {
-                           few_forward(few, b.in[0], b.in[1], op.bias ? b.in[2] : nullptr, op.relu,
-                                       b.out[0], dtype, s.handle());
-                         });
+std::unique_ptr<Kernel> cublaslt_forward(const Linear& op, const Matmul& matmul,
+                                         const Operands& operands) {
   auto planned = op.mask ? plan_with_mask(operands, operands.node) : nullptr;
   const bool masked = planned != nullptr, relu_alone = op.relu && !op.bias;
   if (!planned) planned = plan(operands, matmul);
@@ -154,6 +143,23 @@ std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
         if (relu_alone) relu(b.out[0], b.out[0], count, dtype, s.handle());
       },
       planned->workspace_bytes());
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
+  const Matmul matmul = product_of(op, operands.graph, operands.node);
+  if (op.gelu) return bind_with_gelu(op, matmul, operands);
+  const auto few = few_outputs(operands.in(0), operands.in(1), operands.out(0));
+  // Only cublasLt can write a mask.
+  if (!few || op.mask) return cublaslt_forward(op, matmul, operands);
+  auto own = launch_kernel(few_outputs_name,
+                           [few = *few, op, dtype = matmul.dtype](const Buffers& b, CudaStream& s) {
+                             few_forward(few, b.in[0], b.in[1], op.bias ? b.in[2] : nullptr,
+                                         op.relu, b.out[0], dtype, s.handle());
+                           });
+  return operands.context.own_kernels->or_faster(
+      std::move(own), operands, [&] { return cublaslt_forward(op, matmul, operands); });
 }
 
 namespace {
@@ -212,17 +218,8 @@ std::unique_ptr<Kernel> bind_with_gelu(const Matmul& matmul, const Operands& ope
       std::max(planned->workspace_bytes(), column_sums_workspace(matmul.rows, matmul.columns)));
 }
 
-}  // namespace
-
 // d_x [N,K] = d_z [N,out] weight [out,K].
-std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands) {
-  if (const auto few = few_outputs(op, operands.graph, operands.node))
-    return launch_kernel(few_outputs_name,
-                         [few = *few, relu = op.relu, dtype = operands.dtype_in(0)](
-                             const Buffers& b, CudaStream& s) {
-                           few_data_grad(few, b.in[0], b.in[1], relu ? b.in[3] : nullptr, b.out[0],
-                                         relu ? b.out[1] : nullptr, dtype, s.handle());
-                         });
+std::unique_ptr<Kernel> cublaslt_data_grad(const LinearDataGrad& op, const Operands& operands) {
   const Shape &d_z = operands.stored_in(0), &w = operands.stored_in(1);
   const Matmul matmul{.dtype = operands.dtype_in(0),
                       .rows = d_z[0],
@@ -242,16 +239,27 @@ std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands)
       planned->workspace_bytes());
 }
 
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const LinearDataGrad& op, const Operands& operands) {
+  const auto few = few_outputs(op, operands.graph, operands.node);
+  if (!few) return cublaslt_data_grad(op, operands);
+  auto own = launch_kernel(
+      few_outputs_name,
+      [few = *few, relu = op.relu, dtype = operands.dtype_in(0)](const Buffers& b, CudaStream& s) {
+        few_data_grad(few, b.in[0], b.in[1], relu ? b.in[3] : nullptr, b.out[0],
+                      relu ? b.out[1] : nullptr, dtype, s.handle());
+      });
+  if (op.relu) return own;  // the layer has not written its mask (is_mask_unread())
+  return operands.context.own_kernels->or_faster(std::move(own), operands,
+                                                 [&] { return cublaslt_data_grad(op, operands); });
+}
+
+namespace {
+
 // d_weight [out,K] = d_z^T [out,N] x [N,K]; d_bias, the sums of d_z's columns, is part of the
 // product if cublasLt has an algorithm for both.
-std::unique_ptr<Kernel> bind(const LinearWeightGrad& op, const Operands& operands) {
-  if (const auto few = few_outputs(operands.in(0), operands.out(0), operands.in(1)))
-    return launch_kernel(few_outputs_name,
-                         [few = *few, bias = op.bias, dtype = operands.dtype_in(0)](
-                             const Buffers& b, CudaStream& s) {
-                           few_weight_grad(few, b.in[0], b.in[1], b.out[0],
-                                           bias ? b.out[1] : nullptr, dtype, s.handle());
-                         });
+std::unique_ptr<Kernel> cublaslt_weight_grad(const LinearWeightGrad& op, const Operands& operands) {
   const Shape &x = operands.stored_in(0), &d_z = operands.stored_in(1);
   Matmul matmul{.dtype = operands.dtype_in(0),
                 .rows = d_z[1],
@@ -283,6 +291,20 @@ std::unique_ptr<Kernel> bind(const LinearWeightGrad& op, const Operands& operand
                       s.handle());
       },
       workspace);
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const LinearWeightGrad& op, const Operands& operands) {
+  const auto few = few_outputs(operands.in(0), operands.out(0), operands.in(1));
+  if (!few) return cublaslt_weight_grad(op, operands);
+  auto own = launch_kernel(few_outputs_name, [few = *few, bias = op.bias,
+                                              dtype = operands.dtype_in(0)](const Buffers& b,
+                                                                            CudaStream& s) {
+    few_weight_grad(few, b.in[0], b.in[1], b.out[0], bias ? b.out[1] : nullptr, dtype, s.handle());
+  });
+  return operands.context.own_kernels->or_faster(
+      std::move(own), operands, [&] { return cublaslt_weight_grad(op, operands); });
 }
 
 }  // namespace warpstep::cuda

@@ -4,9 +4,11 @@
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <thread>
@@ -448,6 +450,55 @@ TEST(CudaDevice, ThatCannotBeUsedSaysWhy) {
   EXPECT_THAT([] { open_tested_backend(backend_name, {.device = 7}); },
               ThrowsMessage<DeviceError>(HasSubstr("there is no cuda:7; this machine has 1")));
   EXPECT_NO_THROW(open());
+}
+
+Graph convolution_and_classifier(const Backend& backend) {
+  Graph g;
+  const Tensor images = g.input("images", {DType::u8, {2, 4, 4, 3}});
+  const Tensor labels = g.input("labels", {DType::i32, {2}});
+  const std::vector<float> half{0.5F, 0.5F, 0.5F};
+  const Tensor h =
+      conv("conv", normalize(images, half, half), {.out = 8, .kernel = 3, .padding = 1});
+  cross_entropy(linear("fc", flatten(relu(h)), {.out = 10}), labels);
+  return compile_step(g, options_for(backend, {.precision = Precision::fp16}));
+}
+
+// Which of our own kernels and the library's is faster is found once, and kept in the plan cache.
+TEST(CudaAutotune, MeasuresOwnKernelsBesideALibrarysOnce) {
+  std::string folder = std::filesystem::temp_directory_path() / "warpstep-plans-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const auto implementations = [&](bool autotune) {
+    const auto backend =
+        open_tested_backend(backend_name, {.autotune = autotune, .plan_cache = folder});
+    const Stepping step(convolution_and_classifier(*backend), backend);
+    std::vector<std::string> all;
+    for (const Call& call : step.program.calls()) all.push_back(call.kernel->implementation());
+    return all;
+  };
+  fake_cuda::reset_counts();
+  const std::vector<std::string> first = implementations(true);
+  EXPECT_GT(fake_cuda::runs("narrow_forward"), 0U);
+  EXPECT_GT(fake_cuda::runs("few_forward"), 0U);
+  fake_cuda::reset_counts();
+  EXPECT_EQ(implementations(true), first);
+  EXPECT_EQ(implementations(false), first);
+  EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 0U);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(CudaAutotune, WithoutMemoryTakesOwnKernels) {
+  const auto backend = open_tested_backend(backend_name, {.autotune = true});
+  Graph graph = model_step("mlp", 2);
+  backend->choose_layouts(graph);
+  fake_cuda::reset_counts();
+  for (const Node& node : graph.nodes) {
+    const auto* linear = std::get_if<Linear>(&node.op);
+    if (!linear || linear->out > 10) continue;
+    fake_cuda::fail_next("cudaMalloc", cudaErrorMemoryAllocation);
+    EXPECT_EQ(backend->bind(graph, node)->implementation(), "few outputs");
+  }
+  EXPECT_EQ(fake_cuda::calls("cudaMalloc"), 1U);
+  EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 0U);
 }
 
 // One kernel with the product on these, two on others.

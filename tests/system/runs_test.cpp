@@ -81,6 +81,46 @@ TEST_F(Runs, AreATableOfWhatDiffers) {
   EXPECT_THAT(run({"runs", runs}).out, testing::ContainsRegex("run +model +data +lr +best"));
   EXPECT_THAT(run({"runs", runs, "--sort", "learning"}).err,
               HasSubstr("--sort: no column or option is called 'learning'"));
+  EXPECT_EQ(
+      Json::parse(
+          run({"runs", runs, "--json", "--filter", "betas=[0.9,0.999]", "--filter", "lr=0.01"}).out)
+          .size(),
+      1U);
+  // Resumed: the summary is of the process before.
+  const fs::path resumed = runs + "/lr1e-2";
+  fs::last_write_time(resumed / "config.json",
+                      fs::last_write_time(resumed / "summary.json") + std::chrono::seconds(1));
+  const Json killed = Json::parse(run({"runs", resumed, "--json"}).out)[0];
+  EXPECT_EQ(killed["outcome"], "no summary");
+  EXPECT_EQ(killed["steps"], 12);
+}
+
+TEST_F(Runs, NoteTheNamesOfOtherClasses) {
+  const std::string named = folder_ / "named", other = folder_ / "other", out = folder_ / "run";
+  for (const std::string& set : {named, other}) {
+    fs::copy(data_, set, fs::copy_options::recursive);
+    for (const std::string split : {"/train/", "/test/"}) {
+      fs::remove(set + split + "labels.pkl");
+      std::string table = "name,label\n";
+      const int files = split == "/train/" ? 192 : 64;
+      for (int i = 0; i < files; ++i) {
+        const int label = i * set_classes / files;
+        table += fmt::format("{},{}{}\n", file_name(i), label, set == named ? "-dog" : "-cat");
+      }
+      put(set + split + "labels.csv", table);
+    }
+  }
+  ASSERT_EQ(run(with(short_run(named, out), "--steps", "1")).exit_code, 0);
+  const Ended ended = run({"eval", out, "--data", other});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("class 0 is '0-cat', and in the run '0-dog'"));
+  EXPECT_THAT(run({"eval", out}).err, Not(HasSubstr("note: ")));
+  EXPECT_THAT(run({"data", "info", other, "--val-split", "0.1"}).err,
+              HasSubstr("--val-split has no effect"));
+  EXPECT_THAT(
+      run({"data", "pack", other, folder_ / "packed", "--to", "safetensors", "--shard-mib", "9"})
+          .err,
+      HasSubstr("--shard-mib has no effect"));
 }
 
 TEST_F(Runs, PredictAsTheyEvaluate) {

@@ -119,7 +119,7 @@ std::vector<ProfiledRun> open_all(const std::vector<std::string>& names) {
 profiler::RunScore score_of(const ProfiledRun& run) {
   profiler::RunScore score = profiler::score_of(run.session);
   if (run.file.filename() != "session.prof") return score;
-  const Json summary = earlier_summary(run.directory());
+  const Json summary = own_summary(run.directory());
   const auto read = [&](const char* part, const char* key, std::optional<double>& to) {
     const auto found = summary.find(part);
     if (found == summary.end() || !found->is_object() || !found->contains(key)) return;

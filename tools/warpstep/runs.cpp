@@ -20,6 +20,7 @@
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/summary.h"
 #include "tools/warpstep/text_table.h"
 
 namespace warpstep::tools {
@@ -99,13 +100,9 @@ std::optional<RunRecord> read_run(const fs::path& folder) {
   if (!config.contains("options") || !config.at("options").is_object()) return std::nullopt;
   RunRecord run{.path = folder.lexically_normal().string(), .options = config.at("options")};
   read_metrics(folder / "metrics.jsonl", run);
-  const Json summary = read_object(folder / "summary.json");  // null until the run has ended
-  if (const auto steps = summary.find("steps");
-      steps != summary.end() && steps->is_number_unsigned())
-    run.steps = std::max(run.steps, steps->get<std::uint64_t>());  // not every step is logged
-  const auto outcome = summary.find("outcome");
-  run.outcome =
-      outcome != summary.end() && outcome->is_string() ? outcome->get<std::string>() : "no summary";
+  const Json summary = own_summary(folder);  // empty until the run has ended
+  run.steps = std::max(run.steps, summary.value("steps", run.steps));  // not every step is logged
+  run.outcome = summary.value("outcome", "no summary");
   return run;
 }
 
@@ -299,8 +296,7 @@ Run declare_runs(Parser parser) {
   parser.add({.name = "--filter",
               .variable = &request->filters,
               .help = "only runs with this value of a column or option; may be repeated",
-              .type = "KEY=VALUE",
-              .by_comma = true});
+              .type = "KEY=VALUE"});
   parser.add({.name = "--csv", .variable = &request->csv, .help = "print CSV, times in seconds"});
   parser.add({.name = "--json", .variable = &request->json, .help = "print a JSON array"});
   parser.footer(

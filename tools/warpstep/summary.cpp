@@ -101,6 +101,14 @@ Json earlier_summary(const std::filesystem::path& run) try {
   return Json::object();
 }
 
+Json own_summary(const std::filesystem::path& run) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const auto began = fs::last_write_time(run / "config.json", error);
+  if (!error && fs::last_write_time(run / "summary.json", error) < began) return Json::object();
+  return earlier_summary(run);
+}
+
 Json early_json(const Watch& watch, double min_delta) {
   return {{"monitor", watch.loss ? "loss" : "accuracy"},
           {"best", watch.best},

@@ -81,6 +81,11 @@ TEST_F(Numerics, OfASoundRunAreItsOwn) {
   const Ended ended = run(with(short_run(data_, checked), "--check-numerics"));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   expect_equal_runs(out_, checked);
+  EXPECT_EQ(read_json(checked + "/config.json")["options"], [&] {
+    Json options = read_json(out_ + "/config.json")["options"];
+    options["out"] = checked;
+    return options;
+  }());
   const Ended plain = run({"eval", out_, "--json"}),
               numerics = run({"eval", out_, "--json", "--check-numerics"});
   ASSERT_EQ(numerics.exit_code, 0) << numerics.err;

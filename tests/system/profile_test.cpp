@@ -232,6 +232,8 @@ TEST_F(Profile, ExplainsWhichJobItExpected) {
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_THAT(ended.err, Not(HasSubstr("terminate")));
   EXPECT_THAT(ended.err, HasSubstr("4194303"));
+  EXPECT_THAT(run({"profile", "4194303", "--last", "1s", "--steps", "4"}).err,
+              HasSubstr("--steps has no effect with --last"));
 }
 
 }  // namespace

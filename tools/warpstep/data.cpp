@@ -146,6 +146,8 @@ void print(const std::string& split, const Json& set) {
 
 int info(const std::string& spec, double val_split, bool json) {
   if (data::has_tokens(spec)) return token_info(spec, val_split, json);
+  if (val_split > 0)
+    say("note: --val-split has no effect on images here; `warpstep train` has it\n");
   Json all = Json::object();
   for (const auto& [split, set] : open_splits(spec))
     all[std::string(data::name(split))] = describe(*set);
@@ -197,13 +199,15 @@ struct DataPackOptions {
   int workers = 0;
 };
 
-int pack(const DataPackOptions& options) {
+int pack(const Parser& parser, const DataPackOptions& options) {
   if (options.decode && options.to == "tar")
     fail<UsageError>("--decode --to tar: shards hold encoded samples; leave one of the two out");
   data::PackOptions pack_options;
   pack_options.to = options.decode                ? data::PackTo::decoded
                     : options.to == "safetensors" ? data::PackTo::encoded
                                                   : data::PackTo::tar;
+  if (parser.given("--shard-mib") && pack_options.to != data::PackTo::tar)
+    say("note: --shard-mib has no effect without --to tar\n");
   pack_options.seekable = options.seekable;
   pack_options.shard_bytes = options.shard_mib << 20;
   pack_options.workers = options.workers;
@@ -245,7 +249,7 @@ Run declare_data_pack(Parser parser) {
               .check = in_range(0, 1024)});
   add_plugin_option(parser, options->plugin);
   parser.footer("Example:\n  warpstep data pack photos photos-packed");
-  return [options] { return pack(*options); };
+  return [parser, options] { return pack(parser, *options); };
 }
 
 // warpstep data verify: reads every sample and lists the broken ones.

@@ -231,6 +231,23 @@ void require_same_tokenizer(const Subject& subject, const data::TokenData& data)
       *data.tokenizer, own.string(), shell_word(own.string()));
 }
 
+// Names of classes that only count them say nothing.
+bool are_numbers(const std::vector<std::string>& names) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] != std::to_string(i)) return false;
+  return true;
+}
+
+void note_other_names(const data::Dataset& set, const std::vector<std::string>& then) {
+  const std::vector<std::string>& now = set.classes();
+  if (are_numbers(then) || are_numbers(now)) return;
+  const auto [theirs, ours] = std::ranges::mismatch(then, now);
+  if (theirs == then.end() || ours == now.end()) return;
+  say("note: {}: class {} is '{}', and in the run '{}'; the model knows a class by its number, so "
+      "the accuracy means little if the names do\n",
+      set.path(), ours - now.begin(), data::printable(*ours), data::printable(*theirs));
+}
+
 // What would otherwise be reported as tensors of other shapes, or counts of --mean.
 void require_same_kind(const Subject& subject, const Source& source) {
   if (source.is_text()) return require_same_tokenizer(subject, *source.text);
@@ -249,13 +266,13 @@ void require_same_kind(const Subject& subject, const Source& source) {
         source.dataset->path(), colour(shape->get<std::string>()), colour(now),
         colour(now) == std::string_view("gray") ? "-define png:color-type=2" : "-colorspace Gray");
   const auto classes = then->find("classes");
-  if (classes == then->end() || !classes->is_array() ||
-      classes->size() == source.dataset->classes().size())
-    return;
-  const auto count = [](std::size_t n) { return fmt::format("{} class{}", n, n == 1 ? "" : "es"); };
+  if (classes == then->end() || !classes->is_array()) return;
   std::vector<std::string> names;
   for (const auto& name : *classes)
     if (name.is_string()) names.push_back(name.get<std::string>());
+  if (classes->size() == source.dataset->classes().size())
+    return note_other_names(*source.dataset, names);
+  const auto count = [](std::size_t n) { return fmt::format("{} class{}", n, n == 1 ? "" : "es"); };
   fail<DataError>(
       "{}: has {} ({}), but the run was trained on {} ({}); evaluate on the same classes",
       source.dataset->path(), count(source.dataset->classes().size()),

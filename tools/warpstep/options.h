@@ -179,7 +179,7 @@ bool watches_loss(const RunOptions& options, bool is_text);
 // Given options that these others make useless, one sentence each: "--rms-alpha has no effect
 // without --optimizer rmsprop".
 std::vector<std::string> useless_options(const Parser& parser, const RunOptions& options,
-                                         bool is_text);
+                                         bool is_text, std::string_view backend);
 
 // Values of the engine; all throw UsageError for options that do not go together.
 // Of this user, for what a machine is measured for once: by --plan-cache; empty: none.

@@ -464,9 +464,10 @@ TEST(Options, OfAScheduleCountEpochsInBatches) {
 }
 
 TEST(Options, WithoutEffectAreNamed) {
-  const auto useless = [](const std::vector<std::string>& words, bool is_text = false) {
+  const auto useless = [](const std::vector<std::string>& words, bool is_text = false,
+                          std::string_view backend = "cpu") {
     const Line line(words);
-    return useless_options(line.parser, line.typed, is_text);
+    return useless_options(line.parser, line.typed, is_text, backend);
   };
   using testing::ElementsAre;
   using testing::IsEmpty;
@@ -482,6 +483,38 @@ TEST(Options, WithoutEffectAreNamed) {
               ElementsAre("--transforms has no effect without images"));
   EXPECT_THAT(useless({"mlp", "--sequence", "64"}),
               ElementsAre("--sequence has no effect without text"));
+  EXPECT_THAT(
+      useless({"gpt2", "--shuffle", "none", "--tier", "mapped", "--normalize", "cpu",
+               "--data-errors", "skip", "--max-bad", "0.5"},
+              true),
+      ElementsAre("--shuffle has no effect without images", "--tier has no effect without images",
+                  "--normalize has no effect without images",
+                  "--data-errors has no effect without images",
+                  "--max-bad has no effect without images"));
+  const std::vector<std::string> of_a_job{"mlp", "--sync-bn", "--shard-optimizer", "on"};
+  EXPECT_THAT(useless(of_a_job),
+              ElementsAre("--sync-bn has no effect without several ranks",
+                          "--shard-optimizer has no effect without several ranks"));
+  const std::vector<std::string> of_a_gpu{
+      "mlp", "--autotune", "--steps-per-launch", "4", "--no-graph", "--workspace-mib", "64"};
+  EXPECT_THAT(useless(of_a_gpu),
+              ElementsAre("--autotune has no effect without a CUDA device",
+                          "--steps-per-launch has no effect without a CUDA device",
+                          "--no-graph has no effect without a CUDA device",
+                          "--workspace-mib has no effect without a CUDA device"));
+  EXPECT_THAT(useless(of_a_gpu, false, "cuda"), IsEmpty());
+  EXPECT_THAT(useless({"mlp", "--profile-schedule", "active=9"}),
+              ElementsAre("--profile-schedule has no effect without --profile spans or deep"));
+  EXPECT_THAT(useless({"mlp", "--lr-gamma", "0.1", "--shuffle", "full"}, true), IsEmpty())
+      << "defaults, as in the config.json of a run";
+}
+
+TEST(Options, CheckedNumericsNeedUnsharedMoments) {
+  RunOptions options;
+  options.shard_optimizer = "on";
+  EXPECT_TRUE(shards_optimizer(options, "cpu", 2));
+  options.check_numerics = true;
+  EXPECT_FALSE(shards_optimizer(options, "cpu", 2));
 }
 
 }  // namespace

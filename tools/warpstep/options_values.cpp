@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "data/transforms/recipe.h"
@@ -136,6 +137,7 @@ LossOptions loss_options(const RunOptions& o, std::int64_t classes) {
 }
 
 bool shards_optimizer(const RunOptions& o, std::string_view backend, std::int64_t ranks) {
+  if (o.check_numerics) return false;  // it reads the moments of all weights
   if (o.shard_optimizer != "auto") return o.shard_optimizer == "on";
   return backend == "cpu" && ranks > 1 && o.optimizer != "lars" && o.stats_every == 0;
 }
@@ -240,7 +242,8 @@ Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t
   return schedule;
 }
 
-std::vector<std::string> useless_options(const Parser& parser, const RunOptions& o, bool is_text) {
+std::vector<std::string> useless_options(const Parser& parser, const RunOptions& o, bool is_text,
+                                         std::string_view backend) {
   const bool is_step = o.lr_schedule == "step", watches = o.patience > 0;
   const bool is_adam = o.optimizer == "adam" || o.optimizer == "adamw";
   const bool is_rmsprop = o.optimizer == "rmsprop";
@@ -260,16 +263,29 @@ std::vector<std::string> useless_options(const Parser& parser, const RunOptions&
       {"--decay", o.weight_decay != 0, "--weight-decay"},
       {"--min-delta", watches, "--patience"},
       {"--monitor", watches, "--patience"},
-      {"--max-bad", o.data_errors != "fail", "--data-errors skip or mask"},
+      {"--max-bad", is_text || o.data_errors != "fail", "--data-errors skip or mask"},
+      {"--profile-schedule", o.profile == "spans" || o.profile == "deep",
+       "--profile spans or deep"},
   };
   for (const std::string_view option :
-       {"--transforms", "--eval-transforms", "--mean", "--std", "--alpha", "--val-seed"})
+       {"--transforms", "--eval-transforms", "--mean", "--std", "--alpha", "--val-seed",
+        "--shuffle", "--tier", "--normalize", "--data-errors", "--max-bad"})
     needs.push_back({option, !is_text, "images"});
+  for (const std::string_view option : {"--sync-bn", "--shard-optimizer"})
+    needs.push_back({option, o.world().size > 1, "several ranks"});
+  for (const std::string_view option :
+       {"--autotune", "--steps-per-launch", "--no-graph", "--workspace-mib"})
+    needs.push_back({option, backend == "cuda", "a CUDA device"});
   for (const std::string_view option : {"--sequence", "--windows"})
     needs.push_back({option, is_text, "text"});
+  RunOptions defaults;  // which the config.json of a run gives, too
+  defaults.model = o.model;
+  std::set<std::string> changed;
+  for (const OptionChange& change : changes(defaults, o)) changed.insert(change.name);
   std::vector<std::string> useless;
   for (const Need& need : needs)
-    if (!need.is_met && parser.has(need.option) && parser.given(need.option))
+    if (!need.is_met && parser.has(need.option) && parser.given(need.option) &&
+        changed.contains(std::string(need.option)))
       useless.push_back(fmt::format("{} has no effect without {}", need.option, need.others));
   return useless;
 }

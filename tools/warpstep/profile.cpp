@@ -98,13 +98,15 @@ Run declare_profile(Parser parser) {
   parser.footer(
       "Examples:\n  warpstep profile --list\n  warpstep profile 4242 --steps 16 --deep\n"
       "  warpstep profile 4242 --last 10s");
-  return [options]() -> int {
+  return [parser, options]() -> int {
     if (options->list) {
       if (options->job != 0) fail<UsageError>("a PID or --list, not both");
       return list(*options);
     }
     if (options->job == 0) fail<UsageError>("which job? Give its PID; --list prints them");
     if (!options->last.empty()) options->request.last_ms = milliseconds_of(options->last);
+    if (!options->last.empty() && parser.given("--steps"))
+      say("note: --steps has no effect with --last\n");
     return ask(*options);
   };
 }

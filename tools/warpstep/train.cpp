@@ -106,7 +106,6 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
     fail<UsageError>(
         "--check-numerics does not go with --shard-optimizer on: it reads the moments of all "
         "weights");
-  if (request.check_numerics) options.shard_optimizer = "off";
   options.check_numerics = request.check_numerics;
   if (options.out.empty()) options.out = default_out(options.model);
   std::error_code error;
@@ -403,7 +402,8 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   run.set_items(job.items());
   run.set_log_every(job.options.log_every);
   const Json config = write_config(job, weights, run);
-  announce(job, useless_options(parser, job.options, job.training.is_text()));
+  announce(job, useless_options(parser, job.options, job.training.is_text(),
+                                job.device.backend->name()));
   if (request.check_numerics) say("{}\n", slow_check);
   const Json machine = machine_record(job.device.allowed);
   job.throughput = throughput_of(job);

@@ -15,6 +15,7 @@
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/profiling.h"
+#include "tools/warpstep/run_directory.h"
 
 namespace warpstep::tools {
 namespace {
@@ -83,18 +84,20 @@ int export_run(const ExportRequest& request) {
   if (request.kineto || request.wants_all()) {
     const profiler::KinetoOptions options{.split_graphs = !request.no_split_graphs,
                                           .cpu_as_device = request.cpu_as_device};
-    write(folder / "kineto", profiler::kineto_name(session),
+    write(folder / export_folder::kineto, profiler::kineto_name(session),
           profiler::gzipped(profiler::kineto_json(session, options)));
   }
   if (request.perfetto || request.wants_all())
-    write(folder / "perfetto", "trace.pftrace", profiler::perfetto_trace(session));
-  if (request.tensorboard || request.wants_all()) write_scalars(folder / "tensorboard", run);
+    write(folder / export_folder::perfetto, "trace.pftrace", profiler::perfetto_trace(session));
+  if (request.tensorboard || request.wants_all())
+    write_scalars(folder / export_folder::tensorboard, run);
   if (request.xplane || request.wants_all())
-    write(folder / "xplane", profiler::xplane_name(session), profiler::xplane_space(session));
+    write(folder / export_folder::xplane, profiler::xplane_name(session),
+          profiler::xplane_space(session));
   if (request.memory || request.wants_all())
-    write(folder / "memory", "snapshot.pickle", profiler::memory_snapshot(session));
+    write(folder / export_folder::memory, "snapshot.pickle", profiler::memory_snapshot(session));
   if (request.csv || request.json || request.wants_all())
-    write_tables(request, session, folder / "tables");
+    write_tables(request, session, folder / export_folder::tables);
   return done;
 }
 

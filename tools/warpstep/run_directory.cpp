@@ -22,6 +22,7 @@
 #include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/host_name.h"
 #include "engine/core/json_text.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/tensorboard.h"
@@ -35,9 +36,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string this_process() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("process {} on {}, since {:%Y-%m-%d %H:%M:%S} UTC", ::getpid(), host.data(),
+  return fmt::format("process {} on {}, since {:%Y-%m-%d %H:%M:%S} UTC", ::getpid(), host_name(),
                      fmt::gmtime(std::time(nullptr)));
 }
 
@@ -104,6 +103,24 @@ RunLock& RunLock::operator=(RunLock&& other) noexcept {
   return *this;
 }
 
+DefaultOut::DefaultOut(const std::string& model) {
+  const std::string first =
+      fmt::format("runs/{}-{:%Y%m%d-%H%M%S}", model, fmt::localtime(std::time(nullptr)));
+  path_ = first;
+  std::error_code error;
+  fs::create_directories("runs", error);
+  for (int number = 2; !error && !fs::create_directory(path_, error); ++number)
+    path_ = fmt::format("{}-{}", first, number);
+  if (error)
+    fail<DataError>("{}: cannot make this directory ({}); choose another with --out", path_,
+                    error.message());
+}
+
+DefaultOut::~DefaultOut() {
+  std::error_code not_empty;
+  fs::remove(path_, not_empty);
+}
+
 RunLock lock_new_run(const fs::path& run) {
   std::error_code error;
   fs::create_directories(run, error);
@@ -141,12 +158,39 @@ bool is_ours(const fs::path& path) {
   return is_one_of_ours(path.filename().string()) || is_leftover(path);
 }
 
-// The files of `warpstep export`, and the folder if nothing else is in it.
-void remove_exports(const fs::path& folder) {
-  for (const char* kind : {"kineto", "perfetto", "tensorboard", "tables"})
-    fs::remove_all(folder / kind);
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  if (fs::is_directory(folder))
+    for (const auto& entry : fs::directory_iterator(folder)) entries.push_back(entry.path());
+  return entries;
+}
+
+void remove_if_empty(const fs::path& folder) {
   std::error_code ignored;
   fs::remove(folder, ignored);
+}
+
+// The files of `warpstep export`, and the folder if nothing else is in it.
+void remove_exports(const fs::path& folder) {
+  for (const std::string_view format : export_folder::all) fs::remove_all(folder / format);
+  for (const fs::path& entry : entries_of(folder))  // of sessions besides session.prof
+    if (entry.filename().string().starts_with("session")) remove_exports(entry);
+  remove_if_empty(folder);
+}
+
+// What an earlier run has written, also its other ranks.
+void remove_run(const fs::path& run) {
+  for (const fs::path& entry : entries_of(run))
+    if (is_ours(entry)) fs::remove(entry);
+  remove_exports(run / "trace");
+  remove_event_files(run);
+  for (const fs::path& rank : entries_of(run / "ranks")) {
+    const std::string name = rank.filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    remove_run(rank);
+    remove_if_empty(rank);
+  }
+  remove_if_empty(run / "ranks");
 }
 
 // Later checkpoints would count as the newest; they may be good, so they are renamed.
@@ -226,13 +270,9 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
   if (error || !fs::is_directory(path))
     fail<DataError>("--out {}: cannot make this directory ({}); choose another --out",
                     path.string(), error ? error.message() : "it is a file");
-  for (const auto& entry : fs::directory_iterator(path)) {
-    if (entry.path().filename() == lock_name) continue;  // this process's own
-    if (!overwrite) refuse_used(path, entry.path());
-    if (is_ours(entry.path())) fs::remove(entry.path());
-    if (entry.path().filename() == "trace") remove_exports(entry.path());
-  }
-  if (overwrite) remove_event_files(path);
+  if (overwrite) remove_run(path);
+  for (const fs::path& entry : entries_of(path))
+    if (!overwrite && entry.filename() != lock_name) refuse_used(path, entry);  // its own lock
   RunDirectory run(path);
   run.metrics_.open();
   return run;

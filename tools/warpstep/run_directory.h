@@ -2,11 +2,13 @@
 // curves.png and its checkpoints (checkpoint_files.h).
 #pragma once
 
+#include <array>
 #include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 
 #include "engine/run/trainer.h"
@@ -36,8 +38,30 @@ class RunLock {
   int descriptor_ = -1;
 };
 
+// The run directory of a training without --out: a new runs/MODEL-DATE-TIME, which no other process
+// gets, or with a number. If nothing is written into it, it goes with this object.
+class DefaultOut {
+ public:
+  explicit DefaultOut(const std::string& model);  // DataError if it cannot be made
+  ~DefaultOut();
+  DefaultOut(const DefaultOut&) = delete;
+  DefaultOut& operator=(const DefaultOut&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 // Creates the directory first; if that fails, the lock is of no directory.
 RunLock lock_new_run(const std::filesystem::path& run);
+
+// The folders of `warpstep export` in RUN/trace, one for each format.
+namespace export_folder {
+inline constexpr std::string_view kineto = "kineto", perfetto = "perfetto",
+                                  tensorboard = "tensorboard", xplane = "xplane", memory = "memory",
+                                  tables = "tables";
+inline constexpr std::array all{kineto, perfetto, tensorboard, xplane, memory, tables};
+}  // namespace export_folder
 
 using Json = nlohmann::ordered_json;
 

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "engine/core/file.h"
+#include "engine/core/host_name.h"
 #include "profiler/export/scalars.h"
 #include "profiler/sources/sampler.h"
 #include "profiler/sources/sampler_proc.h"
@@ -31,12 +31,6 @@ constexpr std::chrono::seconds sampling_period{5};
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // The time in an event file's name; nothing for other files.

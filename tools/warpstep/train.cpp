@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -51,19 +49,6 @@ struct TrainRequest {
   JobOptions job;
 };
 
-// A new folder: a second run of the same second gets a number.
-std::string default_out(const std::string& model) {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &local);
-  const std::string first = fmt::format("runs/{}-{}", model, text.data());
-  std::string out = first;
-  for (int number = 2; fs::exists(out); ++number) out = fmt::format("{}-{}", first, number);
-  return out;
-}
-
 // The options of a run: as typed, or for --resume those of the run, replaced by typed ones.
 RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
                            const std::optional<Resumed>& resumed) {
@@ -107,7 +92,6 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
         "--check-numerics does not go with --shard-optimizer on: it reads the moments of all "
         "weights");
   options.check_numerics = request.check_numerics;
-  if (options.out.empty()) options.out = default_out(options.model);
   std::error_code error;
   if (fs::equivalent(options.out, options.data, error))
     fail<UsageError>("--out {} is the folder of the data; choose another", options.out);
@@ -277,14 +261,16 @@ struct Start {
   RunLock lock;  // of the run: at first only of one that it continues
   std::optional<Resumed> resumed;
   RunOptions options;
+  std::unique_ptr<DefaultOut> default_out;  // of rank 0, without --out
 };
 
 // Refuses before doing anything. `ranks`: of a data-parallel job; null outside of one.
 Start begin(const Parser& parser, const TrainRequest& request,
             const std::shared_ptr<Communicator>& ranks) {
   Start start;
+  const bool first = !ranks || ranks->world().rank == 0;
   if (!request.resume.empty()) {
-    if ((!ranks || ranks->world().rank == 0) && fs::is_directory(run_of(request.resume)))
+    if (first && fs::is_directory(run_of(request.resume)))
       start.lock = RunLock(run_of(request.resume));  // the files read next must not change
     start.resumed = find_resumed(request.resume, parser, request.options);
   }
@@ -292,7 +278,11 @@ Start begin(const Parser& parser, const TrainRequest& request,
   check_start_weights(request.weights, start.resumed.has_value());
   adopt_config_beside(request.weights, start.options);
   check_profile_options(start.options);
-  if (ranks) take_place(ranks, start.options);
+  if (first && start.options.out.empty()) {
+    start.default_out = std::make_unique<DefaultOut>(start.options.model);
+    start.options.out = start.default_out->path();
+  }
+  if (ranks) take_place(ranks, start.options);  // and the first rank's directory
   share_batch(start.options);
   if (start.resumed)
     continue_in_world(*start.resumed->config, start.options, start.resumed->options);

@@ -1,0 +1,60 @@
+#include "tools/warpstep/run_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/core/error.h"
+#include "tests/data_testing.h"
+
+namespace warpstep::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using data::testing::put;
+using data::testing::TemporaryFolder;
+
+TEST(RunDirectory, OverwritesAllThatARunWroteAndNothingElse) {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  for (const std::string_view format : export_folder::all)
+    for (const std::string place : {"/trace/", "/trace/session-2/", "/ranks/1/trace/"})
+      put(run + place + std::string(format) + "/x", std::string("old"));
+  for (const char* name : {"/session.prof", "/session-2.prof", "/config.json", "/best.safetensors",
+                           "/ranks/1/session.prof", "/ranks/1/config.json", "/ranks/2/config.json"})
+    put(run + name, std::string("old"));
+  for (const char* name : {"/notes.txt", "/trace/mine.json", "/ranks/1/notes.txt"})
+    put(run + name, std::string("a user's"));
+  RunDirectory::create(run, true);
+  std::vector<std::string> left;
+  for (const auto& entry : fs::recursive_directory_iterator(run))
+    if (entry.is_regular_file()) left.push_back(entry.path().string().substr(run.size()));
+  EXPECT_THAT(left, testing::UnorderedElementsAre("/metrics.jsonl", "/notes.txt",
+                                                  "/trace/mine.json", "/ranks/1/notes.txt"));
+  EXPECT_FALSE(fs::exists(run + "/ranks/2"));
+}
+
+TEST(DefaultOut, IsOfOneProcessAloneAndGoesIfNothingIsWritten) {
+  const TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  std::string used, unused;
+  {
+    const DefaultOut first("mlp"), second("mlp");
+    used = first.path();
+    unused = second.path();
+    EXPECT_NE(used, unused);
+    EXPECT_TRUE(used.starts_with("runs/mlp-"));
+    EXPECT_TRUE(fs::is_directory(used) && fs::is_directory(unused));
+    put(used + "/config.json", std::string("{}"));
+  }
+  EXPECT_TRUE(fs::exists(used));
+  EXPECT_FALSE(fs::exists(unused));
+  fs::remove_all("runs");
+  put(folder / "runs", std::string("a file"));
+  EXPECT_THAT([] { DefaultOut("mlp"); },
+              testing::ThrowsMessage<DataError>(testing::HasSubstr("choose another with --out")));
+  fs::current_path(before);
+}
+
+}  // namespace
+}  // namespace warpstep::tools

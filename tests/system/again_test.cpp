@@ -122,6 +122,27 @@ TEST_F(Again, ACheckpointIsOfTheStepThatItsNameSays) {
   EXPECT_THAT(ended.err, HasSubstr("and its name step 9999"));
 }
 
+// What it renames and removes there is not its own.
+TEST_F(Again, ACheckpointAwayFromItsRunIsNotResumed) {
+  ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
+  const std::string archive = folder_ / "archive",
+                    saved = archive + "/checkpoint-00000006.safetensors";
+  fs::create_directories(archive);
+  fs::copy_file(checkpoints(out_).front(), saved);
+  const Ended ended = run({"train", "--resume", saved, "--epochs", "3"});
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.err, HasSubstr(archive + " is not a run directory: it has no config.json"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(archive), {}), 1);
+}
+
+TEST_F(Again, ARunWithoutMomentumStaysSo) {
+  ASSERT_EQ(run(with(short_run(data_, out_), "--optimizer", "sgd")).exit_code, 0);
+  const Ended ended = run({"train", "--resume", out_, "--epochs", "3", "--momentum", "0.9"});
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("--momentum 0.9: the run in " + out_ + " has none so far"));
+  EXPECT_THAT(ended.err, HasSubstr("--weights " + checkpoints(out_).back().string()));
+}
+
 TEST_F(Again, ALostSummaryIsWrittenWithoutASpeed) {
   ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
   const Json whole = timeless_summary(out_);

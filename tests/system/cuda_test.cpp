@@ -178,7 +178,7 @@ TEST_F(TrainOnCuda, ContinuesInAnotherPrecision) {
   };
   EXPECT_THAT(resume("fp16", "3"),
               AllOf(HasSubstr("--precision fp16: the run was in fp32 so far"),
-                    HasSubstr("its loss scale starts afresh"), HasSubstr("the bits will differ")));
+                    HasSubstr("its loss scale starts over"), HasSubstr("the bits will differ")));
   EXPECT_THAT(resume("fp16", "4"), Not(HasSubstr("--precision fp16: ")));
   EXPECT_THAT(resume("fp32", "5"), AllOf(HasSubstr("--precision fp32: the run was in fp16 so far"),
                                          Not(HasSubstr("loss scale"))));

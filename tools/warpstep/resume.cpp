@@ -7,6 +7,7 @@
 #include "data/formats/content.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
+#include "engine/core/text.h"
 #include "engine/files/checkpoint.h"
 #include "engine/passes/precision.h"
 #include "models/zoo.h"
@@ -55,6 +56,16 @@ Resumed find_resumed(const fs::path& spec, const Parser& parser, const RunOption
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
   return resumed;
+}
+
+void require_run_directory(const Resumed& resumed) {
+  if (fs::exists(resumed.run / "config.json")) return;
+  fail<UsageError>(
+      "--resume {}: the run continues in its checkpoint's folder, and {} is not a run directory: "
+      "it "
+      "has no config.json; move the checkpoint back into its run, or start a new run from its "
+      "weights with --weights",
+      resumed.checkpoint.string(), resumed.run.string());
 }
 
 namespace {
@@ -172,6 +183,12 @@ void require_same_run(const Resumed& resumed, const RunOptions& options) {
         (!is_text && (change.name == "--val-split" || change.name == "--val-seed")))
       fail<UsageError>("{}: the run in {} has {}, which --resume cannot change; start a new run",
                        change.option, resumed.run.string(), change.before);
+  if (resumed.options.momentum == 0 && optimizer_of(options).momentum != 0)
+    fail<UsageError>(
+        "--momentum {}: the run in {} has none so far, so {} has no momentum to continue with; "
+        "start a new run from its weights: --weights {}",
+        options.momentum, resumed.run.string(), resumed.checkpoint.filename().string(),
+        shell_word(resumed.checkpoint.string()));
 }
 
 namespace {
@@ -191,7 +208,7 @@ void continue_in_precision(Precision from, Precision to, Store& store) {
   store.set_step_state(in_precision(store.step_state(), from, to));
   say("--precision {}: the run was in {} so far; its weights and moments are fp32 and stay "
       "unchanged{}, but the bits will differ from those of a run in one precision\n",
-      name(to), name(from), to == Precision::fp16 ? ", its loss scale starts afresh" : "");
+      name(to), name(from), to == Precision::fp16 ? ", its loss scale starts over" : "");
 }
 
 }  // namespace

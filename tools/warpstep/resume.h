@@ -28,6 +28,9 @@ std::filesystem::path run_of(const std::filesystem::path& spec);
 Resumed find_resumed(const std::filesystem::path& spec, const Parser& parser,
                      const RunOptions& typed);
 
+// UsageError for a checkpoint in another folder, where the run would rename and remove files.
+void require_run_directory(const Resumed& resumed);
+
 // The fields of config.json that identify a data set.
 Json data_json(const RunOptions& options, const Source& training, const Source& test);
 

@@ -273,6 +273,7 @@ Start begin(const Parser& parser, const TrainRequest& request,
     if (first && fs::is_directory(run_of(request.resume)))
       start.lock = RunLock(run_of(request.resume));  // the files read next must not change
     start.resumed = find_resumed(request.resume, parser, request.options);
+    if (first) require_run_directory(*start.resumed);
   }
   start.options = resolve_options(parser, request, start.resumed);
   check_start_weights(request.weights, start.resumed.has_value());

@@ -73,6 +73,19 @@ TEST_F(Ranks, TrainWithoutRankZeroAndSaySo) {
   EXPECT_THAT(alone.err, HasSubstr("rank 0's clock was never read"));
 }
 
+TEST_F(Ranks, SayForWhomTheyWait) {
+  const std::string port = free_port();
+  const std::map<std::string, std::string> place{
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"WARPSTEP_PORT", port}};
+  for (const auto& [name, value] : place) ::setenv(name.c_str(), value.c_str(), 1);
+  Program alone(short_run(data_, run_of(0)));
+  for (const auto& [name, value] : place) ::unsetenv(name.c_str());
+  EXPECT_TRUE(alone.wait_for_err("rank 0 waits for the others of 2, which meet at localhost port " +
+                                 port + "; --dist none trains alone"));
+  alone.signal(SIGKILL);
+  alone.wait();
+}
+
 TEST_F(Ranks, AreRefusedWhereTheyCannotBeMeant) {
   const Ended unreadable = run(start(1, "nowhere"));
   EXPECT_EQ(unreadable.exit_code, 2);

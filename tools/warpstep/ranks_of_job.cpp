@@ -1,17 +1,18 @@
 #include "tools/warpstep/ranks_of_job.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
 #include "engine/core/cpus.h"
+#include "engine/core/host_name.h"
 #include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "engine/core/version.h"
@@ -25,12 +26,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 // How many ranks run on exactly this rank's CPUs: launchers may give each its own.
 int ranks_on_same_cpus(Communicator& communicator) {
   const std::string mine = host_name() + " " + text_of_cpus(available_cpus().allowed);
@@ -43,6 +38,16 @@ std::unique_ptr<Transport> connect_ranks(std::chrono::milliseconds timeout) {
   if (!place)
     fail<UsageError>("--dist env needs RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets them");
   place->timeout = timeout;
+  const std::jthread note([&place](const std::stop_token& connected) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    if (!std::condition_variable_any().wait_for(lock, connected, std::chrono::seconds(2),
+                                                [] { return false; }) &&
+        !connected.stop_requested())
+      say("rank {} waits for the others of {}, which meet at {} port {}; --dist none trains "
+          "alone\n",
+          place->world.rank, place->world.size, place->host, place->port);
+  });
   return open_tcp(*place);
 }
 
@@ -80,7 +85,7 @@ void require_alike(Communicator& communicator, const RunOptions& options, const 
     if (key.find("fingerprint") != std::string::npos || key.find("content") != std::string::npos ||
         key.ends_with("images") || key == "classes" || key == "tokens")
       facts["data"][key] = value;
-  facts["options"] = shared;  // behind the data, of which some follow
+  facts["options"] = shared;  // after the data, of which some follow
   const std::vector<std::string> all = communicator.gather(printed(facts));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;

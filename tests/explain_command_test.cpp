@@ -41,6 +41,12 @@ TEST(ExplainCommand, FollowsItsOptions) {
   EXPECT_THAT(run("mlp --device ref --optimizer sgd --momentum 0.9").text,
               HasSubstr("1 a parameter"));
   EXPECT_THAT(run("mlp --device ref --precision bf16").text, HasSubstr("128x512:bf16"));
+  EXPECT_THAT(
+      run("mlp --device ref --accumulate 4 --clip-norm 1 --ema 0.9 --label-smoothing 0.1"
+          " --optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.01")
+          .text,
+      AllOf(HasSubstr("accumulate 4 steps"), HasSubstr("clip at norm 1"),
+            HasSubstr("average decay 0.9"), HasSubstr("+smoothing 0.1"), HasSubstr("nesterov")));
 }
 
 TEST(ExplainCommand, PrintsTheSavingsOfFusions) {

@@ -68,6 +68,7 @@ StepOptions step_options(const ExplainOptions& options, const models::Model& mod
   step.no_fuse.insert(options.run.no_fuse.begin(), options.run.no_fuse.end());
   step.recompute = options.run.recompute;
   step.statistics = options.run.stats_every > 0;
+  step.update = update_options(options.run);
   step.update.replica.ranks = options.world;
   step.sync_norms = options.run.sync_bn;
   step.shard_optimizer = shards_optimizer(options.run, backend.name(), options.world);
@@ -131,6 +132,7 @@ int explain_model(const ExplainOptions& options) {
   models::BuildOptions build;
   build.batch = options.run.batch;
   build.classes = options.classes;
+  build.loss = loss_options(options.run, options.classes);
   if (model.is_text()) {
     build.settings = models::resolve_settings(model, options.run.model_option);
     build.sequence = options.run.sequence;

@@ -5,8 +5,8 @@ int main(int argc, char** argv) {
   using namespace warpstep::tools;
   open_standard_descriptors();
   if (!settle_stacks()) return failed;
-  return run_program(
-      {"train", "eval", "predict", "sample", "runs", "models", "explain", "data", "weights",
-       "report", "compare", "export", "check-trace", "profile", "replay", "info", "completion"},
-      {argv, static_cast<std::size_t>(argc)});
+  return run_program({"train", "eval", "predict", "sample", "runs", "models", "explain", "data",
+                      "weights", "report", "compare", "export", "check-trace", "profile", "replay",
+                      "ranks", "info", "completion"},
+                     {argv, static_cast<std::size_t>(argc)});
 }

@@ -22,8 +22,8 @@ namespace {
 constexpr int most_cpus = 8192;  // the limit of Linux's configurations
 
 [[noreturn]] void refuse_cpus(std::string_view text, const std::string& why) {
-  fail<UsageError>("'{}' is no list of CPUs: {}; write it as taskset does: 0-3,6 or 0-10:2", text,
-                   why);
+  fail<UsageError>("'{}' is not a list of CPUs: {}; write it as taskset does: 0-3,6 or 0-10:2",
+                   text, why);
 }
 
 int cpu_number(std::string_view text, std::string_view field) {

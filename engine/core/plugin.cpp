@@ -36,7 +36,7 @@ void load_plugin(const std::filesystem::path& file, std::initializer_list<AddPlu
   if (!found)
     fail<UsageError>(
         "--plugin {}: this library has neither WARPSTEP_PLUGIN(...) (models/plugin.h) nor "
-        "WARPSTEP_DATA_PLUGIN(...) (data/load/plugin.h): it is no plugin",
+        "WARPSTEP_DATA_PLUGIN(...) (data/load/plugin.h): it is not a plugin",
         library.path());
 }
 

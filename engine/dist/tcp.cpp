@@ -249,8 +249,9 @@ void accept_ranks(const Socket& listener, const World& world, int first, Time::t
                       greeting.size, world.size);
     if (greeting.rank < first || greeting.rank >= world.size ||
         sockets[static_cast<std::size_t>(greeting.rank)])
-      fail<RankError>("two processes are rank {}, or it is no rank of {}; RANK must differ",
-                      greeting.rank, world.size);
+      fail<RankError>(
+          "two processes are rank {0}, or {0} is not below the {1} ranks; RANK must differ",
+          greeting.rank, world.size);
     set_port(place.address, greeting.port);
     arrived(greeting.rank, place);
     sockets[static_cast<std::size_t>(greeting.rank)] = std::move(socket);
@@ -373,7 +374,7 @@ int number_of(const char* name, int otherwise) {
   const char* const end = text + std::strlen(text);
   if (const auto [at, error] = std::from_chars(text, end, value);
       error != std::errc{} || at != end || value < 0)
-    fail<UsageError>("{}={}: this is no number from 0", name, text);
+    fail<UsageError>("{}={}: is not a whole number from 0", name, text);
   return value;
 }
 
@@ -391,7 +392,7 @@ std::optional<TcpOptions> tcp_options_of_environment() {
   if (options.world.size < 1 || options.world.rank >= options.world.size)
     fail<UsageError>("RANK={} is not below WORLD_SIZE={}", options.world.rank, options.world.size);
   if (port < 1 || port > 65535)
-    fail<UsageError>("{} is no TCP port; set MASTER_PORT or WARPSTEP_PORT", port);
+    fail<UsageError>("{} is not a TCP port; set MASTER_PORT or WARPSTEP_PORT", port);
   options.port = static_cast<std::uint16_t>(port);
   return options;
 }

@@ -22,7 +22,7 @@ Node all_reduce(const AllReduce& op, std::vector<int> gradients, std::string sco
           .where = Where::current()};
 }
 
-// The sums over steps, behind the call that makes them.
+// The sums over steps, after the call that makes them.
 Graph reduce_sums(Graph graph, const AllReduce& op) {
   std::vector<int> sums;
   for (const std::size_t p : graph.section_order()) sums.push_back(graph.parameters[p].accumulator);

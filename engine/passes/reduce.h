@@ -13,7 +13,7 @@ namespace warpstep {
 struct Exchange {
   bool in_f32 = true;  // 16-bit gradients are kept as f32 sums beside them, which are exchanged
   // Gradients are exchanged in buckets of at least this size, each as soon as the backward half has
-  // made it and beside what follows; 0: all at once, behind the backward half.
+  // made it and beside what follows; 0: all at once, after the backward half.
   std::size_t bucket_bytes = 0;
   bool operator==(const Exchange&) const = default;
 };

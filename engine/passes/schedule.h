@@ -11,7 +11,7 @@ namespace warpstep {
 Graph schedule(Graph graph);
 
 // Which nodes run on side streams, and where they are waited for. A node of a side lane begins
-// behind all nodes of lower lanes that stand before it.
+// after all nodes of lower lanes that stand before it.
 struct Lanes {
   // Lane 1 has the clock, too, where it runs beside the forward half, and lane 2 the updates that
   // run beside the backward half.

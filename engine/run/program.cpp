@@ -91,7 +91,7 @@ void Program::enqueue(std::size_t index) {
   if (index + 1 == calls_.size()) wait_for_lanes(static_cast<int>(graph_.nodes.size()));
 }
 
-// What a side lane enqueues next begins behind everything that lower lanes have enqueued.
+// What a side lane enqueues next begins after everything that lower lanes have enqueued.
 void Program::begin_in(int lane) {
   Stream& stream = *side_[idx(lane)].stream;
   stream.after(*stream_, stream_->signal());

@@ -80,7 +80,7 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
            {{"--threads", "-1"}, "--threads: "},
            {{"--threads", "many"}, "--threads: "},
            {{"--pin-cpus", "3-1"},
-            "--pin-cpus: '3-1' is no list of CPUs: '3-1' ends before it begins"},
+            "--pin-cpus: '3-1' is not a list of CPUs: '3-1' ends before it begins"},
            {{"--pin-cpus", "8191"},
             "--pin-cpus 8191: this process may not run on CPU 8191, only on"},
            {{"--pin-cpus", "auto", "--threads", "4000"}, "4000 threads do not fit on CPU"},

@@ -219,7 +219,7 @@ TEST_F(Text, RefusesWhatIsNoPlugin) {
   };
   EXPECT_THAT(error(folder_ / "none.so"), HasSubstr("none.so: there is no such file"));
   EXPECT_THAT(error(data_ + "/train.bin"), HasSubstr("train.bin: it does not load: "));
-  EXPECT_THAT(error(module_path("libwarpstep_ref")), HasSubstr("it is no plugin"));
+  EXPECT_THAT(error(module_path("libwarpstep_ref")), HasSubstr("it is not a plugin"));
   for (const char* other : {"plugin_of_another", "data_plugin_of_another"})
     EXPECT_THAT(error(module_path(other)),
                 HasSubstr("it was compiled with the headers of another Warpstep; rebuild it"));

@@ -66,7 +66,7 @@ TEST(Pinning, RefusesWhatIsNotThere) {
   EXPECT_THAT(refusal("auto", 3, {{7}, {}}),
               HasSubstr("3 threads do not fit on CPU 7; use --threads 1, or --pin-cpus none"));
   EXPECT_THAT(refusal("auto", 0, {}), HasSubstr("the kernel does not say"));
-  EXPECT_THAT(refusal("0;1", 1, {{0, 1}, {}}), HasSubstr("is no list of CPUs"));
+  EXPECT_THAT(refusal("0;1", 1, {{0, 1}, {}}), HasSubstr("is not a list of CPUs"));
 }
 
 }  // namespace

@@ -276,8 +276,7 @@ void decode_png(std::span<const std::uint8_t> file, const std::string& path, con
   if (expected[2] == 1 && shape[2] == 3) {
     fail<DataError>(
         "{}: has colour ({} PNG), but the images of its set or run are gray (1 channel); convert "
-        "it "
-        "with: mogrify -colorspace Gray {} (in a set you can make the first image RGB instead)",
+        "it with: mogrify -colorspace Gray {} (in a set you can make the first image RGB instead)",
         path, colours[file[25]].name, path);
   }
   if ((expected[2] != 1 && expected[2] != 3) ||

@@ -192,8 +192,7 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
     if (!entry.folder) {
       fail<DataError>(
           "{}/{}: is a file next to class folders, and there is no labels.pkl or labels.csv; move "
-          "it "
-          "into its class's folder",
+          "it into its class's folder",
           folder, entry.name);
     }
     const auto label = static_cast<std::int32_t>(result.classes.names.size());

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "data/io/file.h"
+#include "data/text/unicode.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -306,25 +307,6 @@ std::optional<std::uint32_t> hex(std::string_view text, std::size_t digits) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
   const bool whole = error == std::errc() && end == text.data() + text.size();
   return whole && text.size() == digits ? std::optional(value) : std::nullopt;
-}
-
-void append_utf8(std::string& text, std::uint32_t code) {
-  const auto tail = [&](int shift) { text += static_cast<char>(0x80 | (code >> shift & 0x3F)); };
-  if (code < 0x80) {
-    text += static_cast<char>(code);
-  } else if (code < 0x800) {
-    text += static_cast<char>(0xC0 | code >> 6);
-    tail(0);
-  } else if (code < 0x10000) {
-    text += static_cast<char>(0xE0 | code >> 12);
-    tail(6);
-    tail(0);
-  } else {
-    text += static_cast<char>(0xF0 | (code >> 18 & 0x07));
-    tail(12);
-    tail(6);
-    tail(0);
-  }
 }
 
 }  // namespace

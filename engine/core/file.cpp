@@ -142,8 +142,7 @@ void sync_name(const std::filesystem::path& path) {
   const auto failed = [&path](int error) {
     fail<DataError>(
         "{}: the file is complete, but its directory cannot be flushed to the disk: {}; a power "
-        "cut "
-        "may lose its name",
+        "cut may lose its name",
         path.string(), reason(error));
   };
   int directory = -1;

@@ -154,8 +154,6 @@ class Poisoning final : public Runner {
       program_.poison_dead_buffers(i);
     }
   }
-
- private:
 };
 
 class Check final : public Runner {

@@ -71,8 +71,7 @@ fs::path newest_checkpoint(const fs::path& run) {
                     run.string());
   fail<DataError>(
       "{}: no {}*{} in it; restart a run that was stopped before it saved one with --overwrite, "
-      "and "
-      "save earlier with --checkpoint-every N",
+      "and save earlier with --checkpoint-every N",
       run.string(), prefix, suffix);
 }
 
@@ -156,8 +155,8 @@ void rename_aside(const fs::path& path, std::string_view why) {
   say("{}: renamed to {}\n", why, aside.filename().string());
 }
 
-// The score of best.safetensors, unless it no longer belongs to the run.
-std::optional<Scored> kept_score(const fs::path& best, std::uint64_t step) {
+// The score of best.safetensors. If it no longer belongs to the run, it is renamed and has none.
+std::optional<Scored> score_or_rename(const fs::path& best, std::uint64_t step) {
   try {
     const auto [made_at, scored] = read_score(best);
     if (made_at <= step && scored) return scored;
@@ -187,7 +186,7 @@ bool Scored::better_than(const Scored& other, Items items) const {
 BestCheckpoint BestCheckpoint::reopen(const fs::path& run, std::uint64_t step, bool keep,
                                       Items items) {
   BestCheckpoint result(run, items);
-  if (fs::exists(run / best_name)) result.best_ = kept_score(run / best_name, step);
+  if (fs::exists(run / best_name)) result.best_ = score_or_rename(run / best_name, step);
   for (const fs::path& checkpoint : checkpoints(run)) {
     if (!keep) break;
     try {

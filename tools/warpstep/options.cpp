@@ -190,7 +190,6 @@ std::size_t channels_of(const OptionJson& config) {
   return channels;
 }
 
-// --mean and --std belong together, and to the images of the run.
 // Whether a recipe of the run uses mean and std: elsewhere they may be anything.
 bool normalizes(const RunOptions& options) {
   const std::string& eval = options.eval_transforms;
@@ -198,6 +197,7 @@ bool normalizes(const RunOptions& options) {
          (eval != "auto" && eval != "none" && data::Recipe(eval).normalizes());
 }
 
+// --mean and --std belong together, and to the images of the run.
 void check_normalization(const OptionJson& config, const std::string& file, const Parser& parser,
                          const RunOptions& typed, const RunOptions& options) {
   if (!options.model.empty() && !normalizes(options)) return;

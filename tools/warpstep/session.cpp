@@ -259,10 +259,6 @@ void require_fit(const Rebatched& run, std::uint64_t free) {
                : std::string("not even --batch 1 fits"));
 }
 
-}  // namespace
-
-namespace {
-
 // Whether images of both sizes go through the same weights: a layer of all pixels has others for
 // another size.
 bool has_weights_of(const Graph& step, const Graph& evaluation) {
@@ -360,8 +356,7 @@ std::string attention_note(const Program& program) {
   if (without == 0) return {};
   return fmt::format(
       "note: {} of {} calls of attention run on our own kernels, without tensor cores, which made "
-      "a "
-      "step of gpt2 14 times as long on an H200. Why: {}",
+      "a step of gpt2 14 times as long on an H200. Why: {}",
       without, calls, why);
 }
 

@@ -242,7 +242,7 @@ class HeadKernel {
   // Calls run(task, scratch) for every head of every sequence.
   template <class Run>
   void for_heads(void* workspace, std::int64_t floats, Run run) const {
-#pragma omp parallel for schedule(static) if (rows_.tasks() > 1)
+#pragma omp parallel for schedule(static) num_threads(threads_) if (rows_.tasks() > 1)
     for (std::int64_t task = 0; task < rows_.tasks(); ++task)
       run(task, as<float>(workspace) + omp_get_thread_num() * floats);
   }
@@ -250,6 +250,7 @@ class HeadKernel {
   Attention op_;
   AttentionRows rows_;
   Dropping dropping_;
+  int threads_ = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   std::int64_t block_keys_ = 0;
   std::shared_ptr<const Operand> by_keys_ = operand_of(Strides{row(), 1}),
                                  by_features_ = operand_of(Strides{1, row()});
@@ -268,9 +269,7 @@ class AttentionForward : HeadKernel {
     floats_ = pieces.floats;
   }
 
-  std::size_t workspace_bytes() const {
-    return idx(omp_get_max_threads() * floats_) * sizeof(float);
-  }
+  std::size_t workspace_bytes() const { return idx(threads_ * floats_) * sizeof(float); }
 
   void run(const Buffers& b) const {
     for_heads(b.workspace, floats_, [&](std::int64_t task, float* scratch) {
@@ -364,9 +363,7 @@ class AttentionBackward : HeadKernel {
     floats_ = pieces.floats;
   }
 
-  std::size_t workspace_bytes() const {
-    return idx(omp_get_max_threads() * floats_) * sizeof(float);
-  }
+  std::size_t workspace_bytes() const { return idx(threads_ * floats_) * sizeof(float); }
 
   void run(const Buffers& b) const {
     for_heads(b.workspace, floats_, [&](std::int64_t task, float* scratch) {

@@ -117,9 +117,10 @@ void attend_cached(const CachedRows& rows, const T* q, const float* keys, std::i
 template <class T>
 std::unique_ptr<Kernel> attention_kernel_at(const CachedRows& rows) {
   const std::int64_t floats = 2 * rows.features + rows.positions;
+  const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   return host_kernel(
       "vector loops",
-      [rows, floats](const Buffers& b) {
+      [rows, floats, threads](const Buffers& b) {
         const std::int64_t position = *as<std::int32_t>(b.in[2]), channels = rows.channels();
         const T* qkv = as<T>(b.in[0]);
         float* cache = as<float>(b.in[1]);
@@ -128,7 +129,8 @@ std::unique_ptr<Kernel> attention_kernel_at(const CachedRows& rows) {
                             rows.row());
         const std::int64_t tasks = rows.count * rows.heads;
         constexpr std::int64_t small = 1 << 15;  // multiply-adds, some 5 us
-#pragma omp parallel for schedule(static) if (tasks * position * rows.features > small)
+        const bool large = tasks * position * rows.features > small;
+#pragma omp parallel for schedule(static) num_threads(threads) if (large)
         for (std::int64_t task = 0; task < tasks; ++task) {
           const std::int64_t n = task / rows.heads, begin = task % rows.heads * rows.features;
           attend_cached<T>(rows, qkv + n * 3 * channels + begin,
@@ -137,7 +139,7 @@ std::unique_ptr<Kernel> attention_kernel_at(const CachedRows& rows) {
                            as<float>(b.workspace) + omp_get_thread_num() * floats);
         }
       },
-      idx(omp_get_max_threads() * floats) * sizeof(float));
+      idx(threads * floats) * sizeof(float));
 }
 
 }  // namespace

@@ -48,11 +48,12 @@ struct Extent {
   explicit Extent(const Operands& operands)
       : rows(operands.in_shape(0)[0]), classes(operands.in_shape(0).back()) {}
   std::int64_t rows, classes;
+  int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
 };
 
 template <class Run>
 void for_rows(const Extent& e, Run run) {
-#pragma omp parallel for schedule(static) if (e.rows * e.classes > 16384)
+#pragma omp parallel for schedule(static) num_threads(e.threads) if (e.rows * e.classes > 16384)
   for (std::int64_t n = 0; n < e.rows; ++n) run(n);
 }
 
@@ -218,7 +219,7 @@ std::unique_ptr<Kernel> nll_grad_kernel(const NllGrad& op, std::int64_t rows) {
 // bf16 rows are computed as floats, in a row of each thread's own.
 template <class T>  // of the logits and their gradient
 std::unique_ptr<Kernel> cross_entropy_kernel(const SoftmaxXent& op, const Extent& e) {
-  const std::int64_t copied = copied_floats<T>(omp_get_max_threads(), e.classes);
+  const std::int64_t copied = copied_floats<T>(e.threads, e.classes);
   return host_kernel(
       "vector loops",
       [op, e](const Buffers& b) {

@@ -137,6 +137,26 @@ TEST(Fuse, LeavesAValueAloneThatSomethingElseReads) {
     }
 }
 
+// A block whose two branches normalise one sum, as GPT-NeoX's.
+TEST(Fuse, MakesASumInOneOfTwoLayerNorms) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {4, 6}});
+  const Tensor sum = add(linear("a", x, {.out = 8}), linear("b", x, {.out = 8}));
+  const Tensor left = linear("l", layer_norm("l.norm", sum), {.out = 8});
+  const Tensor right = linear("r", layer_norm("r.norm", sum), {.out = 8});
+  const Tensor y = add(sum, add(left, right));
+  cross_entropy(linear("head", y, {.out = 10}), g.input("labels", {DType::i32, {4}}));
+  const Graph fused = fuse(std::move(g), FuseStage::forward, {});
+  std::vector<int> made(fused.values.size());
+  int sums = 0;
+  for (const Node& node : fused.nodes) {
+    for (const int id : node.out) EXPECT_EQ(++made[idx(id)], 1) << fused.value(id).name;
+    const auto* norm = std::get_if<LayerNorm>(&node.op);
+    sums += norm && norm->add ? 1 : 0;
+  }
+  EXPECT_EQ(sums, 1);
+}
+
 // The exact form has no epilogue, and without a bias there is nothing to sum; an evaluation does
 // not keep what the unit reads.
 TEST(Fuse, GivesLinearLayersOnlyTheGeluWithTanh) {

@@ -265,6 +265,9 @@ int inherited_buffer(const Graph& graph, const Node& node, int number, const Mem
   const Value& out = graph.value(node.out[idx(number)]);
   const int self = static_cast<int>(&node - graph.nodes.data());
   for (const int k : in_place_inputs(node.op)) {
+    if (k < 0 || idx(k) >= node.in.size())
+      fail<Error>("{} ({}): in_place_inputs() names operand {} of {}", node.title(), text(node.op),
+                  k, node.in.size());
     const int in = node.in[idx(k)];
     const int storage = plan.storage_of_value[idx(in)];
     const int buffer = plan.buffer_of_value[idx(storage)];

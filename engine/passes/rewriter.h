@@ -26,10 +26,12 @@ class Rewriter {
   Node* sole_producer(int value) {
     return uses_[idx(value)] == 1 ? producer<Op>(value) : nullptr;
   }
+  // The same with any uses. Null for a node that went away: its value has another producer now.
   template <class Op>
   Node* producer(int value) {
     const int node = producers_[idx(value)];
-    if (node < 0 || !std::holds_alternative<Op>(graph_.nodes[idx(node)].op)) return nullptr;
+    if (node < 0 || gone_[idx(node)]) return nullptr;
+    if (!std::holds_alternative<Op>(graph_.nodes[idx(node)].op)) return nullptr;
     return &graph_.nodes[idx(node)];
   }
   // Whether `node` could read `value` where it stands.

@@ -91,6 +91,7 @@ Graph build(const Model& model, const BuildOptions& options) {
     fail<ShapeError>("{}: windows or a resident set of images require a pixel plan", model.name);
   const Inputs inputs = declare_inputs(graph, options, image);
   const Tensor logits = model.logits(pixels(inputs, options, image), options.classes);
+  if (graph.loss < 0) require_logits(logits, options.batch, options.classes);
   const bool mixed = options.rows || (planned && options.pixels->mix);
   add_loss(model, graph, logits, mixed ? inputs.rows : Tensor{}, options.loss);
   return graph;

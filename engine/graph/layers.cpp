@@ -266,6 +266,16 @@ Tensor add(Tensor a, Tensor b, Where where) {
   return record_one(Add{}, {a, b}, layer_of(a), where);
 }
 
+void require_logits(Tensor logits, std::int64_t rows, std::int64_t classes) {
+  const Value& value = logits.graph->value(logits.id);
+  const Shape expected{rows, classes};
+  if (value.type.shape != expected)
+    fail<ShapeError>(
+        "{}: makes logits of {}; expected {}, a number per class of each image: a model may need "
+        "images of its own size, or another layer before its last",
+        value.name, value.type.shape.text(), expected.text());
+}
+
 void cross_entropy(Tensor logits, Tensor labels, Tensor rows, const LossOptions& options,
                    Where where) {
   Graph& graph = *logits.graph;

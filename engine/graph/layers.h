@@ -93,6 +93,9 @@ struct LossOptions {
   bool operator==(const LossOptions&) const = default;
 };
 
+// Throws ShapeError unless the logits are [rows,classes].
+void require_logits(Tensor logits, std::int64_t rows, std::int64_t classes);
+
 // Mean cross-entropy and top-1 count of logits [N,K]; sets Graph::logits, loss and correct. With
 // mixup, `rows` i32 [N,12], a RowPlan each, give each row's weight and its pair's label.
 void cross_entropy(Tensor logits, Tensor labels, Tensor rows = {}, const LossOptions& options = {},

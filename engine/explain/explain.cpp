@@ -271,9 +271,11 @@ std::string explain_memory(const Program& program) {
        fmt::format("{} in {} tensors", grouped(elements.count), elements.tensors));
   if (persistent.copies > 0) line("copies", persistent.copies, "16 bits, what the step reads");
   if (persistent.gradients > 0) line("gradients", persistent.gradients, "");
+  if (persistent.sums > 0) line("sums", persistent.sums, "of gradients");
   if (persistent.moments > 0)
     line("moments", persistent.moments,
          fmt::format("{} a parameter", program.store().moment_count()));
+  if (persistent.averages > 0) line("averages", persistent.averages, "of the parameters");
   line("input slot", persistent.inputs, inputs_text(graph, Role::input));
   if (persistent.resident > 0)
     line("resident", persistent.resident, inputs_text(graph, Role::resident));

@@ -27,6 +27,8 @@ Computes remembered(Computes computes) {
   return [known, asks = std::move(computes)](const AnyOp& op, const Types& in) {
     std::string key = fmt::format("{} {}", name(op), text(op));
     for (const Type& type : in) key += fmt::format(" {}", type.text());
+    if (const auto* conv = std::get_if<Conv>(&op); conv && conv->pool)  // of which text() is brief
+      key += fmt::format(", stride {}, padding {}", conv->pool->stride, conv->pool->padding);
     const auto [place, is_new] = known->try_emplace(std::move(key), false);
     if (is_new) place->second = asks(op, in);
     return place->second;
@@ -93,6 +95,8 @@ PersistentBytes persistent_bytes(const Program& program) {
   bytes.parameters = store.section_bytes(Section::parameter);
   bytes.copies = store.section_bytes(Section::copy);
   bytes.gradients = store.section_bytes(Section::gradient);
+  bytes.sums = store.section_bytes(Section::accumulator);
+  bytes.averages = store.section_bytes(Section::average);
   bytes.moments = store.section_bytes(Section::moment1) + store.section_bytes(Section::moment2);
   for (const int id : program.graph().inputs) {
     const Value& value = program.graph().value(id);

@@ -36,9 +36,10 @@ std::vector<std::size_t> live_bytes(const Program& program);
 
 // Memory outside the arena, in bytes of this backend.
 struct PersistentBytes {
-  std::size_t parameters = 0, copies = 0, gradients = 0, moments = 0, inputs = 0, resident = 0;
+  std::size_t parameters = 0, copies = 0, gradients = 0, sums = 0, moments = 0, averages = 0,
+              inputs = 0, resident = 0;  // sums: of gradients, where several steps make an update
   std::size_t bytes() const {
-    return parameters + copies + gradients + moments + inputs + resident;
+    return parameters + copies + gradients + sums + moments + averages + inputs + resident;
   }
 };
 PersistentBytes persistent_bytes(const Program& program);

@@ -306,7 +306,11 @@ Comparison compare(const Session& before, const Session& after, const CompareOpt
   return compare({{&before, score_of(before)}}, {{&after, score_of(after)}}, options);
 }
 
+// Every other update: of the steps that one update sums, the last one costs more.
 Comparison compare_halves(const Session& session, const CompareOptions& options) {
+  const std::int64_t accumulate =
+      fields::whole(fields::child(session.stamp, "options"), "accumulate", 1);
+  const auto update = static_cast<std::size_t>(std::max<std::int64_t>(1, accumulate));
   const ChosenSteps chosen = choose_steps({&session}, 2 * least_steps).front();
   Sides sides{.runs = {},
               .before = 1,
@@ -315,7 +319,8 @@ Comparison compare_halves(const Session& session, const CompareOptions& options)
     sides.runs.push_back(series_of(session, chosen, options.depth));
     for (Series& series : sides.runs.back()) {
       std::vector<double> ns;
-      for (std::size_t i = first; i < series.ns.size(); i += 2) ns.push_back(series.ns[i]);
+      for (std::size_t i = 0; i < series.ns.size(); ++i)
+        if (i / update % 2 == first) ns.push_back(series.ns[i]);
       series.ns = std::move(ns);
     }
   }

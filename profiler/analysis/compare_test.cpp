@@ -350,6 +350,8 @@ TEST(Compare, HalvesOfOneRunShowTheNoiseFloor) {
     session.steps[i].begin_ns -= 500'000;
   }
   EXPECT_THAT(significant(compare_halves(session)), Contains("step"));
+  session.stamp["options"]["accumulate"] = 2;  // one of the two updates
+  EXPECT_TRUE(significant(compare_halves(session)).empty());
 }
 
 TEST(Compare, IsTheSameEveryTime) {

@@ -129,6 +129,9 @@ TEST_F(Profile, RepeatsARunForAComparison) {
   const Ended ended = run(with(short_run(data(), other), "--repeat", "2"));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("2 runs in " + other));
+  const Ended twice = run({"compare", out(), out(), "--against", other});
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("is given twice on one side; name each run once"));
   const Ended compared = run({"compare", out(), "--against", other, "--json"});
   ASSERT_EQ(compared.exit_code, 0) << compared.err;
   const Json comparison = Json::parse(compared.out);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -109,6 +110,14 @@ std::vector<std::string> runs_of(const std::vector<std::string>& given) {
   return runs;
 }
 
+// A run that counts twice would make intervals too narrow.
+void refuse_twice(const std::vector<std::string>& runs) {
+  std::set<std::filesystem::path> seen;
+  for (const std::string& run : runs)
+    if (!seen.insert(std::filesystem::weakly_canonical(run)).second)
+      fail<UsageError>("{} is given twice on one side; name each run once", run);
+}
+
 std::vector<ProfiledRun> open_all(const std::vector<std::string>& names) {
   std::vector<ProfiledRun> runs;
   for (const std::string& name : names) runs.push_back(open_profiled_run(name));
@@ -153,7 +162,13 @@ std::pair<std::vector<std::string>, std::vector<std::string>> sides_of(CompareOp
     fail<UsageError>("which of the {} runs are after the change? Name them after --against",
                      options.runs.size());
   }
-  return {runs_of(options.runs), runs_of(options.against)};
+  const std::vector<std::string> before = runs_of(options.runs), after = runs_of(options.against);
+  if (options.split && before.size() > 1)
+    fail<UsageError>("--split compares the steps of one run, but {} is a folder of {}",
+                     options.runs.front(), before.size());
+  refuse_twice(before);
+  refuse_twice(after);
+  return {before, after};
 }
 
 int compare_runs(const CompareOptions& options) {

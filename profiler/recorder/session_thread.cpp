@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -44,7 +45,10 @@ SessionThread::~SessionThread() {
   try {
     write_phases();
     writer_->close();
-  } catch (const std::exception&) {  // the report has been written without them
+  } catch (
+      const std::exception& error) {  // the report, and what shows notes, are done without them
+    std::fprintf(stderr, "profile: the session lacks the times of the run's end: %s\n",
+                 error.what());
   }
 }
 

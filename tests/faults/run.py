@@ -47,7 +47,6 @@ EXCUSED = (
     ("write", "", r"/\.lock$", "the lock holds without the name of its holder"),
     ("unlink", "", r"/\.lock$", "a lock's file that stays locks nothing"),
     ("close", "", r"/\.lock", "the same"),
-    ("close", "", r"/session\.prof$", "a flush has reported what the report needs; only the times of the run's end follow"),
 )
 
 

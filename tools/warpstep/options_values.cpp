@@ -271,8 +271,9 @@ std::vector<std::string> useless_options(const Parser& parser, const RunOptions&
        {"--transforms", "--eval-transforms", "--mean", "--std", "--alpha", "--val-seed",
         "--shuffle", "--tier", "--normalize", "--data-errors", "--max-bad"})
     needs.push_back({option, !is_text, "images"});
-  for (const std::string_view option : {"--sync-bn", "--shard-optimizer"})
-    needs.push_back({option, o.world().size > 1, "several ranks"});
+  const bool is_job = o.world().size > 1;
+  needs.push_back({"--sync-bn", is_job, "several ranks"});
+  needs.push_back({"--shard-optimizer", is_job || o.shard_optimizer == "off", "several ranks"});
   for (const std::string_view option :
        {"--autotune", "--steps-per-launch", "--no-graph", "--workspace-mib"})
     needs.push_back({option, backend == "cuda", "a CUDA device"});

@@ -18,12 +18,18 @@ Facts::Facts(const View& view_, const Analysis& analysis_)
       on_host(view_.session.computes_on_host()),
       waits_for_data(analysis_.stall.is_stalled) {}
 
+// Of all ranks where the run says so: beside it --batch is refused.
 std::string Facts::larger_batch() const {
+  if (const std::int64_t global = fields::whole(options, "global_batch"); global > 0)
+    return fmt::format("--global-batch {}", 2 * global);
   return batch() > 0 ? fmt::format("--batch {}", 2 * batch()) : "--batch";
 }
 
 std::string Facts::smaller_batch() const {
-  return batch() > 1 ? fmt::format("--batch {}", batch() / 2) : "";
+  if (batch() <= 1) return "";
+  const std::int64_t global = fields::whole(options, "global_batch");
+  return global > 0 ? fmt::format("--global-batch {}", global / 2)
+                    : fmt::format("--batch {}", batch() / 2);
 }
 
 std::string Facts::of_step(double ns) const {

@@ -37,6 +37,7 @@ struct Facts {
     return fields::text(options, key, otherwise);
   }
   std::int64_t batch() const { return analysis.loader.batch; }
+  bool reads_text() const { return fields::text(session.loader, "encoding") == "tokens"; }
   std::string larger_batch() const;  // "--batch 256"
   std::string smaller_batch() const;
   // Of Kind::range spans of this name in the windows, ns per step.

@@ -93,11 +93,14 @@ void find_copies(const Facts& facts, std::vector<Finding>& findings) {
     finding.flag = "--normalize device";
     finding.advice = "use --normalize device: bytes are copied, a quarter of the numbers";
     finding.gain_ns *= 0.75;
-  } else if (tier != "resident") {
+  } else if (tier != "resident" && !facts.reads_text()) {
     finding.flag = "--tier resident";
     finding.advice = "use --tier resident, if decoded images fit into the device's memory";
   } else {
-    finding.advice = "look in the trace for the copies: the data set is on the device already";
+    finding.advice =
+        facts.reads_text()
+            ? "look in the trace for the copies: a step's tokens are few bytes"
+            : "look in the trace for the copies: the data set is on the device already";
     finding.gain_ns = 0;
   }
   findings.push_back(finding);
@@ -236,7 +239,8 @@ void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
     return facts.part(a) < facts.part(b);
   });
   for (const DeviceMetrics& device : facts.analysis.devices) {
-    if (device.utilization >= least_utilization) continue;
+    // One without a kernel is not the run's, or kernels were not recorded.
+    if (device.utilization >= least_utilization || device.utilization == 0) continue;
     const bool is_data = *largest == Category::data;
     Finding finding{
         .key = "low-utilization",
@@ -260,8 +264,6 @@ void find_communication(const Facts& facts, std::vector<Finding>& findings) {
                   .evidence = facts.of_step(ns),
                   .flag = facts.larger_batch(),
                   .gain_ns = facts.unless_waiting(ns / 2)};
-  const std::int64_t global = fields::whole(facts.options, "global_batch");
-  if (global > 0) finding.flag = fmt::format("--global-batch {}", 2 * global);
   finding.advice = fmt::format(
       "use a larger batch: {} exchanges the same gradients for twice the samples; `warpstep ranks "
       "RUN RUN/ranks/1` says whether a late rank is waited for{}; docs/distributed.md",

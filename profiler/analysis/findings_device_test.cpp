@@ -33,6 +33,8 @@ TEST(DeviceFindings, ExposedCopies) {
   c.options()["normalize"] = "device";
   c.builder.raw().loader["tier"] = "resident";  // is so already
   EXPECT_EQ(c.finding("copies-exposed")->flag, "");
+  c.builder.raw().loader = {{"tier", "mapped"}, {"encoding", "tokens"}};  // has no such tier
+  EXPECT_EQ(c.finding("copies-exposed")->flag, "");
 }
 
 void add_copies(SessionBuilder& builder, double us, std::uint8_t kind, std::uint8_t from,
@@ -193,6 +195,8 @@ TEST(DeviceFindings, LowUtilization) {
   c.part(Category::data) = 400'000;
   EXPECT_EQ(c.finding("low-utilization")->flag, "");
   EXPECT_THAT(c.finding("low-utilization")->advice, HasSubstr("loader"));
+  c.analysis.devices[0].utilization = 0;  // no kernel was recorded
+  EXPECT_FALSE(c.finding("low-utilization"));
 }
 
 TEST(DeviceFindings, Communication) {
@@ -229,6 +233,8 @@ TEST(DeviceFindings, TinyBatchOnTheHost) {
   above.part(Category::cpu) = 410'000;
   ASSERT_TRUE(above.finding("tiny-batch"));
   EXPECT_DOUBLE_EQ(above.finding("tiny-batch")->gain_ns, 205'000);
+  above.options()["global_batch"] = 512;  // beside it --batch is refused
+  EXPECT_EQ(above.finding("tiny-batch")->flag, "--global-batch 1024");
   update.analysis.work.calls.push_back({.title = "update_all", .phase = "update", .ns = 410'000});
   EXPECT_TRUE(update.finding("tiny-batch"));
   update.analysis.work.calls.back().op = "all_reduce";  // which waits for other ranks

@@ -317,9 +317,12 @@ void advise_without_remedy(const Facts& facts, Finding& finding) {
   if (feed.late_ns + feed.buffer_ns > 0.5 * feed.all_ns())
     advise_on_late_threads(facts, finding);
   else if (feed.copy_ns > 0.5 * feed.all_ns())
-    finding.advice =
-        "copies of batches take longer than the steps beside them: use smaller "
-        "inputs, or --tier resident if the data set fits into the device's memory";
+    finding.advice = facts.reads_text()
+                         ? "copies of batches take longer than the steps beside them: use a larger "
+                           "--batch, which needs fewer"
+                         : "copies of batches take longer than the steps beside them: use smaller "
+                           "inputs, or --tier resident if the data set fits into the device's "
+                           "memory";
   else if (view.work_ns / std::max(1, view.workers) < least_busy * facts.step_ns)
     finding.advice =
         "the workers have time enough: find what keeps their threads from a core, or delays their "
@@ -438,7 +441,8 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
       choices.push_back(std::move(*choice));
   if (!choices.empty()) {
     advise(choices, facts.step_ns, finding);
-  } else if (!shared && !is_loose(facts) && facts.option("shuffle", "full") == "full") {
+  } else if (!shared && !facts.reads_text() && !is_loose(facts) &&
+             facts.option("shuffle", "full") == "full") {
     finding.flag = "--shuffle window";
     finding.advice = "use --shuffle window: it reads neighbouring samples together";
   } else if (!shared && !is_loose(facts) && facts.option("data_io", "mmap") == "mmap") {

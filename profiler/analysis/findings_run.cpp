@@ -297,8 +297,10 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
     finding.text =
         fmt::format("The first {} steps were slower than the later ones.", warm_up + slow.size());
     finding.advice =
-        waits ? "the first epoch reads and decodes what memory holds later: pack the set, or copy "
-                "it to a faster disk; a longer run pays this once"
+        waits ? fmt::format(
+                    "the first epoch reads and decodes what memory holds later: {}copy it "
+                    "to a faster disk; a longer run pays this once",
+                    fields::flag(facts.session.loader, "can_pack", true) ? "pack the set, or " : "")
         : others >= 0.1 ? "other programs took the cores until then: start runs when they are done"
                         : "a longer run pays this once; compare runs by their later steps";
     if (!waits && others < 0.1) finding.run_gain_ns = 0;  // nothing saves it

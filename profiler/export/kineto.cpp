@@ -439,10 +439,11 @@ class Writer {
   void head() {
     out_ = fmt::format(
         "{{\"schemaVersion\": 1,\n \"deviceProperties\": {},\n"
-        " \"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": {}, \"world_size\": {}}},\n"
+        " \"distributedInfo\": {{\"backend\": \"{}\", \"rank\": {}, \"world_size\": {}}},\n"
         " \"displayTimeUnit\": \"ms\",\n \"baseTimeNanoseconds\": {},\n",
-        spaced(device_properties(session_)), stamped(session_, "rank", 0),
-        stamped(session_, "world_size", 1), facts_.realtime_ns(facts_.base_ns));
+        spaced(device_properties(session_)), session_.computes_on_host() ? "mpi" : "nccl",
+        stamped(session_, "rank", 0), stamped(session_, "ranks", 1),
+        facts_.realtime_ns(facts_.base_ns));
     if (!session_.stamp.is_null())
       out_ += fmt::format(" \"warpstep\": {},\n", spaced(session_.stamp));
     out_ += " \"traceEvents\": [";

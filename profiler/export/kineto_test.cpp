@@ -103,6 +103,13 @@ TEST(Kineto, NamesItsFileForTheDistributedViews) {
             "train_4242.1700000000000000000.pt.trace.json.gz");
 }
 
+TEST(Kineto, SaysWhichOfHowManyRanksItIsOf) {
+  Session session = smallest_session().build();
+  session.stamp["rank"] = 3;
+  session.stamp["ranks"] = 8;
+  EXPECT_THAT(kineto_json(session), HasSubstr(R"("rank": 3, "world_size": 8})"));
+}
+
 TEST(Kineto, AnEmptySessionIsStillATrace) {
   const Json trace = Json::parse(kineto_json(Session{}));
   EXPECT_TRUE(trace["traceEvents"].is_array());

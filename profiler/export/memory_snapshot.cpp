@@ -23,6 +23,7 @@ void append_pickled_bytes(std::string& out, std::uint64_t value, int bytes) {
 
 // By the shortest opcode, as Python does: readers may take LONG1 for numbers beyond 32 bits.
 void append_pickled_number(std::string& out, std::uint64_t value) {
+  value = std::min(value, (std::uint64_t{1} << 63) - 1);
   if (value < (std::uint64_t{1} << 31)) {
     const int bytes = value < 0x100 ? 1 : value < 0x10000 ? 2 : 4;
     out += bytes == 1 ? 'K' : bytes == 2 ? 'M' : 'J';  // BININT1, BININT2, BININT

@@ -118,7 +118,7 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
             {"format", kind},
             {"normalize", options.normalize},
             {"transforms", source.recipe.text()},
-            {"steps_per_epoch", source.loader->steps_per_epoch()},
+            {"steps_per_epoch", steps_of_epoch(options, source.loader->steps_per_epoch())},
             {"cores", cores},
             {"kernel_threads", options.kernel_threads() > 0 ? options.kernel_threads() : cores},
             {"can_pack", encoded && kind.ends_with("folder")},

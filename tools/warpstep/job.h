@@ -1,4 +1,4 @@
-// A training run that is ready to start, and what is said of it then.
+// A training run that is ready to start, and what `train` prints about it.
 #pragma once
 
 #include <cstdint>

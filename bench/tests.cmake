@@ -20,6 +20,8 @@ bench_test(planted_bottlenecks cpu planted_bottlenecks.py --warpstep "$<TARGET_F
 # A step of five times the time is longer on any machine; whether 3 % are seen is a matter of the benchmark.
 bench_test(equal_runs cpu equal_runs.py --warpstep "$<TARGET_FILE:warpstep>" --pairs 0 --sets 1 --runs 1 --slower 400
            --steps 20)
+set_tests_properties(bench/planted_bottlenecks bench/equal_runs PROPERTIES PROCESSORS 2)
+set_tests_properties(bench/call_bench PROPERTIES COST 30)
 set_tests_properties(bench/equal_runs PROPERTIES PASS_REGULAR_EXPRESSION "of 1; changes from [+][1-9][0-9]")
 add_dependencies(tier_cpu warpstep)
 
@@ -29,5 +31,6 @@ if(TARGET warpstep_cuda_emulated)
              --module "$<TARGET_FILE:warpstep_cuda_emulated>" --filter "linear/(forward|wgrad)/(tf32|f16)/no_bias/")
   bench_test(step_peer_cuda cuda-on-cpu step_peer_test.py "$<TARGET_FILE:step_peer>"
              "$<TARGET_FILE:warpstep_cuda_emulated>")
+  set_tests_properties(bench/kernel_bench_cuda PROPERTIES COST 25)
   add_dependencies(tier_cuda-on-cpu warpstep_bench step_peer)
 endif()

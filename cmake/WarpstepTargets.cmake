@@ -73,11 +73,16 @@ function(warpstep_check_alignment target)
   endif()
 endfunction()
 
-# warpstep_compile_fast(TARGET): less optimisation in about half of the compile time, for the command line and for tests,
-# whose computing happens in the libraries. UBSan checks dynamic types only in the libraries.
+# warpstep_compile_fast(TARGET [LEVEL]): less optimisation in about half of the compile time, for the command line and for
+# tests, whose computing happens in the libraries. LEVEL: 0 for what computes nothing at all, which saves another quarter. UBSan
+# checks dynamic types only in the libraries.
 function(warpstep_compile_fast target)
+  set(level 1)
+  if(ARGC GREATER 1)
+    set(level ${ARGV1})
+  endif()
   set(plain "$<OR:$<NOT:$<BOOL:${WARPSTEP_SANITIZE}>>,$<BOOL:$<TARGET_PROPERTY:WARPSTEP_PLAIN>>>")
-  target_compile_options(${target} PRIVATE "$<IF:${plain},$<$<CONFIG:Release>:-O1>,-O0>")
+  target_compile_options(${target} PRIVATE "$<IF:${plain},$<$<CONFIG:Release>:-O${level}>,-O0>")
   if("undefined" IN_LIST WARPSTEP_SANITIZE)
     target_compile_options(${target} PRIVATE "$<$<NOT:${plain}>:-fno-sanitize=vptr>")
   endif()
@@ -127,11 +132,14 @@ endif()
 # missing here.
 set(WARPSTEP_THREADED "^(system_test|[a-z]+_threads_test|profile_command_test|backend_cuda_emulated_test)$")
 
+# Of these, those whose own code has threads; the others start a program that has.
+set(WARPSTEP_THREADED_TESTS "^([a-z]+_threads_test|profile_command_test|backend_cuda_emulated_test)$")
+
 # How tests are compiled.
-function(warpstep_test_sources target)
+function(warpstep_test_sources target level)
   target_link_libraries(${target} PRIVATE GTest::gmock warpstep_options)
   target_compile_definitions(${target} PRIVATE WARPSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  warpstep_compile_fast(${target})
+  warpstep_compile_fast(${target} ${level})
 endfunction()
 
 # warpstep_backend_tests(NAME SOURCES ... LINK ...): tests that several programs have, each on its BACKEND, compiled once.
@@ -141,7 +149,7 @@ function(warpstep_backend_tests name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC ${arg_LINK})
-  warpstep_test_sources(${name})
+  warpstep_test_sources(${name} 1)
   warpstep_compile_plain(${name})
 endfunction()
 
@@ -166,8 +174,12 @@ function(warpstep_test name)
   endif()
   add_executable(${name} ${left_out} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest_main)
-  warpstep_test_sources(${name})
-  if(name MATCHES "${WARPSTEP_THREADED}")
+  if(arg_TIER MATCHES "^(host|plans)$" OR name MATCHES "^system_")
+    warpstep_test_sources(${name} 0)
+  else()  # compares what kernels compute
+    warpstep_test_sources(${name} 1)
+  endif()
+  if(name MATCHES "${WARPSTEP_THREADED_TESTS}")
     warpstep_compile_plain(${name} THREADS)
   elseif(NOT arg_INSTRUMENTED)
     warpstep_compile_plain(${name})

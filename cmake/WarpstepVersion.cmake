@@ -9,6 +9,8 @@ function(warpstep_version_source target)
             "-DWARPSTEP_COMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}"
             -P "${PROJECT_SOURCE_DIR}/cmake/WarpstepVersion.cmake"
     VERBATIM COMMENT "")
+  # Alone: each commit changes it.
+  set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(${target} PRIVATE "${source}")
   add_dependencies(${target} warpstep_version)
 endfunction()

@@ -66,6 +66,7 @@ std::vector<std::string> options_of_huggingface(const std::filesystem::path& fil
   config.require("scale_attn_weights", true);
   config.require("scale_attn_by_inverse_layer_idx", false);
   config.require("add_cross_attention", false);
+  config.require("tie_word_embeddings", true);
   config.require("layer_norm_epsilon", epsilon);
   config.require("n_inner", 4 * config.whole("n_embd", 768));
   std::vector<std::string> options{"bias=yes", "gelu=" + gelu_of(config)};

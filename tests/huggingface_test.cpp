@@ -192,6 +192,7 @@ TEST_F(HuggingFace, ConfigSaysTheModelOptions) {
   refused(R"({"model_type": "gpt2", "layer_norm_epsilon": 1e-6})", "'layer_norm_epsilon'");
   refused(R"({"model_type": "gpt2", "activation_function": "relu"})", "gelu_new, gelu_pytorch");
   refused(R"({"model_type": "gpt2", "scale_attn_weights": false})", "gpt2 requires true");
+  refused(R"({"model_type": "gpt2", "tie_word_embeddings": false})", "gpt2 requires true");
   refused(R"({"model_type": "gpt2", "n_layer": 1.5})", "requires a whole number");
   refused(R"({"model_type": "gpt2", "n_embd": 1e30})", "requires a whole number");
   refused(R"({"model_type": "gpt2", "n_embd": 18446744073709551615, "n_inner": 1})",

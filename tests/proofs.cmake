@@ -19,7 +19,7 @@ warpstep_compile_fast(warpstep_trial)
 warpstep_test(adjoint_test TIER host SHARDS 2 SOURCES adjoint_test.cpp cases_test.cpp LINK warpstep_trial)
 add_dependencies(adjoint_test warpstep_ref)
 # One driver per backend; on the reference itself it tests repeatability and the memory plan. The dtype changes few of a
-# kernel's memory accesses and hardly any races: sanitizers skip some dtypes.
+# kernel's memory accesses and hardly any races: sanitizers skip some dtypes, and repetitions, whose faults show in the bits.
 set(op_tiers ref:host cpu:cpu)
 if(TARGET warpstep_cuda_emulated)
   list(APPEND op_tiers cuda_emulated:cuda-on-cpu)
@@ -31,9 +31,10 @@ foreach(backend_tier ${op_tiers})
   list(GET pair 0 backend)
   list(GET pair 1 tier)
   warpstep_test(op_${backend}_test TIER ${tier} BACKEND ${backend} SHARDS 4 LINK op_tests warpstep_trial
-                ASAN_FILTER "-*_in_bf16*:*DeterministicOp*_in_fp16*"
+                ASAN_FILTER "-*_in_bf16*:*DeterministicOp*"
                 TSAN_FILTER "-*_in_bf16*:*_in_fp16*:*DeterministicOp*")
-  warpstep_test(statistics_${backend}_test TIER ${tier} BACKEND ${backend} LINK statistics_tests)
+  warpstep_test(statistics_${backend}_test TIER ${tier} BACKEND ${backend} LINK statistics_tests
+                TSAN_FILTER "*/adamw:*/lars:*/fp16")
 endforeach()
 if(TARGET warpstep_cuda_emulated)  # its schedules: the test refers to them weakly, which --as-needed does not count
   target_link_libraries(op_cuda_emulated_test PRIVATE -Wl,--no-as-needed warpstep_fake_cuda -Wl,--as-needed)
@@ -95,7 +96,7 @@ find_package(OpenMP REQUIRED)
 warpstep_test(signals_test TIER cpu SOURCES signals_test.cpp LINK warpstep::models OpenMP::OpenMP_CXX
               PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
 add_dependencies(signals_test warpstep_cpu)
-warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models ASAN_FILTER "-*InBf16*/airbench*")
+warpstep_test(model_test TIER cpu SOURCES model_test.cpp LINK warpstep::models ASAN_FILTER "-*InBf16*/airbench*:*InBf16*/resnet18*")
 add_dependencies(model_test warpstep_ref)
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT WARPSTEP_SANITIZE AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
@@ -109,7 +110,8 @@ warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp los
 # The products as the backend has them.
 warpstep_test(gemm_bf16_test TIER cpu
               SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp"
-                      "$<FILTER:$<TARGET_OBJECTS:warpstep_cpu>,INCLUDE,/cpu/(gemm|gemm_bf16|bf16_operand|bf16_loops)[.]cpp[.]o>"
+                      "$<FILTER:$<TARGET_OBJECTS:warpstep_cpu>,INCLUDE,/cpu/(gemm_bf16|bf16_operand)[.]cpp[.]o>"
+                      "$<FILTER:$<TARGET_OBJECTS:warpstep_cpu_vectors>,INCLUDE,/cpu/(gemm|bf16_loops)[.]cpp[.]o>"
               LINK warpstep::engine OpenMP::OpenMP_CXX)
 warpstep_backend_tests(precision_spread_tests SOURCES precision_spread_test.cpp LINK warpstep::models)
 if(NOT WARPSTEP_SANITIZE)  # the kernels of op_cpu_test, many times
@@ -122,7 +124,8 @@ warpstep_backend_tests(cuda_model_tests SOURCES cuda_model_test.cpp cuda_resnet_
 if(TARGET warpstep_cuda_emulated)
   # ThreadSanitizer sees every kernel in op_cuda_emulated_test; here, how a whole step's kernels follow each other.
   warpstep_test(model_cuda_emulated_test TIER cuda-on-cpu BACKEND cuda_emulated LINK cuda_model_tests
-                ASAN_FILTER "-*ResNetOnCuda*:*LossScaling*/cifar10cnn*:*WithoutTheirFusions/cifar10cnn*" TSAN_FILTER "*ModelOnCuda.OneGraph*-*cifar10cnn*")
+                ASAN_FILTER "*AgreesWithTheReference*:*OneGraph*/mlp*:*OneGraph*/gpt2*:*LossScaling*/mlp*:*WithoutTheirFusions/*-*ResNetOnCuda*:*WithoutTheirFusions/cifar10cnn*"
+                TSAN_FILTER "*ModelOnCuda.OneGraph*-*cifar10cnn*")
   if(NOT WARPSTEP_SANITIZE)  # the kernels of op_cuda_emulated_test, many times
     warpstep_test(precision_spread_emulated_test TIER cuda-on-cpu BACKEND cuda_emulated LINK precision_spread_tests)
   endif()
@@ -131,10 +134,11 @@ if(TARGET warpstep_cuda_emulated)
   # For ThreadSanitizer, what has threads: captures, replays and a device for each; the kernels are those of op tests.
   warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp
                 LINK warpstep_trial warpstep::models warpstep_fake_cuda
+                ASAN_FILTER "-CudaEnqueue.*"
                 TSAN_FILTER "CudaStep.IsOneLaunch*:CudaStep.ReadsWhatIsResident*:CudaCapture.*:CudaDevice.*")
   add_dependencies(backend_cuda_emulated_test warpstep_cuda_emulated)
   warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp cuda_on_cpu/language_test.cpp
-                LINK warpstep::models)
+                LINK warpstep::models TSAN_FILTER "*/fp16:FusedNorms.Agree*")
   add_dependencies(residual_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
   # A step's streams in other orders that their events allow, and blocks, warps and lanes in other orders.
   set(seeds 1 2 3)
@@ -149,7 +153,7 @@ if(TARGET warpstep_cuda_emulated)
   endforeach()
   if(WARPSTEP_SANITIZE STREQUAL "thread")  # kernels that f32 does not have
     add_test(NAME op_cuda_emulated_test/narrow
-             COMMAND op_cuda_emulated_test --gtest_filter=Cases/Op.*3x3_of_*to_*8_channels_in_fp16:*Op.*small_maps_in_bf16)
+             COMMAND op_cuda_emulated_test --gtest_filter=Cases/Op.*3x3_of_*to_*8_channels_in_fp16:Cases/Op.*small_maps_in_bf16)
     set_tests_properties(op_cuda_emulated_test/narrow PROPERTIES LABELS cuda-on-cpu TIMEOUT 300)
   else()  # whose cases have these kernels
     # The path for layers that cuDNN does not fuse: a pass of bias and relu after the convolution. In 16 bits it rounds

@@ -10,6 +10,7 @@ import collections
 import concurrent.futures
 import ctypes
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -35,11 +36,14 @@ class Tier:
     preset: str = "release"
     targets: tuple = ()  # empty: all targets
     optional: bool = False  # some trees and machines have no such tests
+    single: bool = False  # few tests, each on one core most of the time: runs beside other such tiers
     environment: dict = dataclasses.field(default_factory=dict)
     tests: str = ""  # a regular expression of test names; empty: all tests with these labels
 
 
 SANITIZED = ("tier_host", "tier_cpu", "tier_cuda-on-cpu")  # targets built with sanitizers
+# A program that ends while another thread lives waits this long for races, by default a second.
+AT_EXIT = {"TSAN_OPTIONS": "atexit_sleep_ms=50"}
 # Every op and the losses of whole models: results that depend on the instruction set.
 OLD_CPU = "^(op_cpu_test|parity_test|model_test)/"
 # Most machines have AVX2 and no AVX-512: also threads, signals, text, and whole runs with what they resume and evaluate.
@@ -56,19 +60,20 @@ TIERS = [
          tests="^(op_cpu_test|gemm_bf16_test|model_test|precision_spread_cpu_test)/"),
     Tier("cpu-sse41", ("cpu",), environment={"WARPSTEP_CPU_ISA": "sse41"}, tests=OLD_CPU),
     Tier("cuda-on-cpu", ("cuda-on-cpu",), optional=True),
-    Tier("plans", ("plans",), optional=True),
+    Tier("plans", ("plans",), optional=True, single=True),
     Tier("gpu", ("gpu",), optional=True),
-    Tier("example", ("example",)),
-    Tier("pages", ("pages",)),
-    Tier("python", ("python",)),
+    Tier("example", ("example",), single=True),
+    Tier("pages", ("pages",), single=True),
+    Tier("python", ("python",), single=True),
     Tier("asan", ("host",), "asan", SANITIZED),
     # LeakSanitizer's own tracer crashes on libgomp's idle threads; code that can leak is tested in the host tier too.
     Tier("asan-cpu", ("cpu",), "asan", SANITIZED, environment={"ASAN_OPTIONS": "detect_leaks=0"}),
     # The OpenMP runtime is not instrumented: with more threads every parallel loop looks like a race.
-    Tier("tsan", ("host", "cpu"), "tsan", SANITIZED, environment={"OMP_NUM_THREADS": "1"}),
+    Tier("tsan", ("host", "cpu"), "tsan", SANITIZED, environment={"OMP_NUM_THREADS": "1", **AT_EXIT}),
     # Out-of-bounds and misaligned accesses of the CUDA kernels, and races between their threads.
     Tier("asan-cuda", ("cuda-on-cpu",), "asan", SANITIZED, optional=True),
-    Tier("tsan-cuda", ("cuda-on-cpu",), "tsan", SANITIZED, optional=True, environment={"OMP_NUM_THREADS": "1"}),
+    Tier("tsan-cuda", ("cuda-on-cpu",), "tsan", SANITIZED, optional=True,
+         environment={"OMP_NUM_THREADS": "1", **AT_EXIT}),
 ]
 
 
@@ -112,10 +117,17 @@ def failures(output):
 
 
 class Builds:
-    """Configures and builds each preset's targets at most once."""
+    """Configures and builds each preset's targets, and lists its tests, at most once."""
 
     def __init__(self):
         self.done = {}
+        self.listed = {}
+
+    def registered(self, preset):
+        """After the build: programs list their tests when they are built."""
+        if preset not in self.listed:
+            self.listed[preset] = registered(preset)
+        return self.listed[preset]
 
     def step(self, preset, name, command):
         key = (preset, name)
@@ -259,7 +271,7 @@ def run_tests(tier):
         labels = "|".join(tier.labels)
         chosen = ["-R", tier.tests] if tier.tests else []
         ran = subprocess.run(
-            [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(CORES),
+            [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(1 if tier.single else CORES),
              "-L", f"^({labels})$", *chosen, "--output-junit", str(junit),
              "--test-output-size-passed", str(MAX_OUTPUT_BYTES), "--test-output-size-failed", str(MAX_OUTPUT_BYTES)],
             cwd=ROOT, env={**os.environ, **tier.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -282,7 +294,7 @@ def run_tier(tier, builds):
     # The style tests read only the source tree and run before anything is compiled.
     if tier.name != "style" and not builds.build(tier.preset, tier.targets):
         return Result(failed=1, notes=["  FAILED: the build failed"])
-    counts = registered(tier.preset)
+    counts = registered(tier.preset) if tier.name == "style" else builds.registered(tier.preset)
     if reason := why_not(tier, counts):
         return Result(skipped=max(1, sum(counts[label] for label in tier.labels)), notes=[f"  skipped: {reason}"])
     result = run_tests(tier)
@@ -313,6 +325,21 @@ def run_tidy(builds):
     return result
 
 
+def run_jobs(jobs, builds):
+    """Name, result and seconds of each (name, is single, what to call), in order; neighbours that are single run together."""
+    def timed(job):
+        started = time.monotonic()
+        return job(), time.monotonic() - started
+
+    for is_single, group in itertools.groupby(jobs, key=lambda job: job[1]):
+        if is_single:
+            builds.build("release", ())  # once, before several want it
+        with concurrent.futures.ThreadPoolExecutor(CORES if is_single else 1) as pool:
+            pending = [(name, pool.submit(timed, job)) for name, _, job in group]
+            for name, future in pending:
+                yield name, *future.result()
+
+
 def main():
     parser = argparse.ArgumentParser(prog="tools/check", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -323,14 +350,11 @@ def main():
     chosen = [t for t in TIERS if (not arguments.tier or t.name in arguments.tier) and
               not (arguments.quick and t.preset != "release")]
     builds, total = Builds(), Result()
-    jobs = [(tier.name, lambda tier=tier: run_tier(tier, builds)) for tier in chosen]
+    jobs = [(tier.name, tier.single, lambda tier=tier: run_tier(tier, builds)) for tier in chosen]
     if arguments.tidy:
-        jobs.append(("tidy", lambda: run_tidy(builds)))
+        jobs.append(("tidy", False, lambda: run_tidy(builds)))
     began = time.monotonic()
-    for name, job in jobs:
-        started = time.monotonic()
-        result = job()
-        seconds = time.monotonic() - started
+    for name, result, seconds in run_jobs(jobs, builds):
         say(f"{name:<12} {result.passed:4} passed, {result.failed} failed, {result.skipped} skipped  {seconds:6.1f} s")
         for note in result.notes:
             say(note)

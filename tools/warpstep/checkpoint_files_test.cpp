@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/core/file.h"
 #include "engine/files/checkpoint.h"
 #include "engine/passes/compile.h"

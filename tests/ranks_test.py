@@ -107,6 +107,25 @@ def hung(jobs):
         r"rank 1 .* step \d+ for [4-9]\.\d s, and its process is stopped \(SIGSTOP\); the last checkpoint", line), line
 
 
+def interrupted(jobs):
+    """A job that SIGTERM ends waits for a rank that is slow at it, as one that saves a large checkpoint."""
+    out = jobs.folder / "interrupted"
+    job = jobs.start("-np", "2", *jobs.command("interrupted", "--steps", "1000000", "--epochs", "0", "--checkpoint-every", "20"))
+    until = time.monotonic() + 60
+    while not list(out.glob("checkpoint-*.safetensors")) and time.monotonic() < until:
+        time.sleep(0.05)
+    ranks = ranks_of(job)
+    os.kill(ranks[0], signal.SIGSTOP)
+    newest = max(out.glob("checkpoint-*.safetensors"))
+    for rank in ranks:
+        os.kill(rank, signal.SIGTERM)
+    time.sleep(1.2)
+    os.kill(ranks[0], signal.SIGCONT)
+    said = job.communicate(timeout=60)[1]
+    assert "interrupted; continue with" in said and "waited" not in said, said
+    assert max(out.glob("checkpoint-*.safetensors")) > newest, "the last checkpoint of an interrupted job is missing"
+
+
 def left(jobs):
     """Without a launcher that ends the others, they notice by themselves that a rank has ended."""
     with socket.socket() as free:
@@ -277,4 +296,5 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    sys.exit(run((equal_bits, elastic, whole_batch, shares, seen, half_an_update, masked, killed, hung, left, unequal), sys.argv[1]))
+    tests = (equal_bits, elastic, whole_batch, shares, seen, half_an_update, masked, killed, hung, interrupted, left, unequal)
+    sys.exit(run(tests, sys.argv[1]))

@@ -291,7 +291,7 @@ void Communicator::wait(Done done, Silent silent) {
   const auto since = SteadyClock::now();
   activities_.set_waiting(true);
   while (!done())
-    if (await(since, spin_for)) give_up(since, whom(silent()));
+    if (await(since, spin_for) && !done()) give_up(since, whom(silent()));
   activities_.set_waiting(false);
   exchanged_ += SteadyClock::now() - since;
 }
@@ -299,11 +299,19 @@ void Communicator::wait(Done done, Silent silent) {
 void Communicator::wait_until(const std::function<bool()>& done) const {
   const auto since = SteadyClock::now();
   while (!done())
-    if (await(since, device_spin_for)) give_up(since, "an exchange between the GPUs of all ranks");
+    if (await(since, device_spin_for) && !done())
+      give_up(since, "an exchange between the GPUs of all ranks");
 }
 
 bool Communicator::is_to_end() const {
   return options_.stop != nullptr && *options_.stop;
+}
+
+// At most every 20 ms, of all threads that wait.
+bool Communicator::look_due() const {
+  const auto now = SteadyClock::now();
+  auto next = next_look_.load();
+  return now >= next && next_look_.compare_exchange_strong(next, now + look_every);
 }
 
 // Called again and again while a rank waits, for messages or for what a device computes; true: for
@@ -314,7 +322,9 @@ bool Communicator::await(SteadyClock::time_point since, SteadyClock::duration sp
     sched_yield();
     return false;
   }
-  if (waited > (is_to_end() ? options_.patience : options_.timeout)) return true;
+  if (waited > options_.timeout) return true;
+  if (is_to_end() && waited > options_.patience && look_due() && activities_.another_ended())
+    return true;
   std::this_thread::sleep_for(sleep_for);
   return false;
 }

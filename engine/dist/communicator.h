@@ -58,8 +58,9 @@ class Transport {
 
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{600'000};  // how long a rank is waited for
-  // Set by a signal. A launcher that ends a job because a rank died also sends one: a rank that
-  // waits for that rank then waits no longer than `patience`.
+  // Set by a signal. A launcher that ends a job because a rank died also sends one: a rank then
+  // waits no longer than `patience` where the process of another has ended. Where all are there it
+  // may be a checkpoint, or a long step, that the others finish.
   const std::atomic<bool>* stop = nullptr;
   std::chrono::milliseconds patience{500};
 };
@@ -119,6 +120,7 @@ class Communicator {
   template <class Done, class Silent>
   void wait(Done done, Silent silent);
   bool is_to_end() const;
+  bool look_due() const;
   bool await(std::chrono::steady_clock::time_point since,
              std::chrono::steady_clock::duration spin) const;
   [[noreturn]] void give_up(std::chrono::steady_clock::time_point since,
@@ -131,6 +133,7 @@ class Communicator {
   std::unique_ptr<Windows> windows_;  // null: messages
   std::vector<std::byte> scratch_;
   std::chrono::nanoseconds exchanged_{};
+  mutable std::atomic<std::chrono::steady_clock::time_point> next_look_{};  // wait_until()
 };
 
 // The launcher that started this process as a rank, by its environment: "mpi" (mpirun, or srun with

@@ -1,6 +1,8 @@
 #include "engine/dist/communicator.h"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <deque>
@@ -252,10 +254,54 @@ TEST(Activities, AreOfThisRankAloneWithoutSharedMemory) {
   EXPECT_THAT(activities.describe(), testing::StartsWith("rank 1 saves the checkpoint of step 20"));
 }
 
-TEST(Communicator, WaitsNoLongerWhenTheJobIsToEnd) {
+// In place of rank 1: takes part in what share_memory() of rank 0 gathers, with a process of its
+// own, which has ended afterwards.
+void end_as_rank_1(Communicator& communicator) {
+  const std::string offer = communicator.gather("").front();
+  const pid_t process = fork();
+  if (process == 0) {
+    Activities activities(2, 1);
+    _exit(activities.take(offer) ? 0 : 1);
+  }
+  int status = 1;
+  EXPECT_EQ(waitpid(process, &status, 0), process);
+  EXPECT_EQ(status, 0);
+  communicator.gather("");
+  communicator.gather("");  // so that ranks exchange messages
+}
+
+TEST(Communicator, WaitsNoLongerForAProcessThatHasEndedWhenTheJobIsToEnd) {
   const std::atomic<bool> stop{true};
-  EXPECT_THAT(error_of_rank_0({.stop = &stop, .patience = std::chrono::milliseconds(20)}),
-              HasSubstr("the job is to end"));
+  std::string said;
+  as_ranks(2,
+           [&](Communicator& communicator) {
+             if (communicator.world().rank == 1) return end_as_rank_1(communicator);
+             communicator.share_memory();
+             std::vector<double> values(3, 1.0);
+             try {
+               communicator.sum(std::span(values));
+             } catch (const PeerError& error) {
+               said = error.what();
+             }
+           },
+           {.stop = &stop, .patience = std::chrono::milliseconds(20)});
+  EXPECT_THAT(said, AllOf(HasSubstr("and the job is to end"), HasSubstr("its process has ended")));
+}
+
+// As when rank 1 writes the last checkpoint.
+TEST(Communicator, WaitsForALivingRankWhenTheJobIsToEnd) {
+  const std::atomic<bool> stop{true};
+  for (const bool shared : {false, true})
+    as_ranks(2,
+             [&](Communicator& communicator) {
+               if (shared) communicator.share_memory();
+               if (communicator.world().rank == 1)
+                 std::this_thread::sleep_for(std::chrono::milliseconds(150));
+               std::vector<double> values(3, 1.0);
+               communicator.sum(std::span(values));
+               EXPECT_THAT(values, ElementsAre(2, 2, 2));
+             },
+             {.stop = &stop, .patience = std::chrono::milliseconds(20)});
 }
 
 }  // namespace

@@ -253,6 +253,14 @@ def half_an_update(jobs):
     finished(jobs.start("-np", "2", *jobs.command("halves", "--steps", "4", *options)))
     finished(jobs.start("-np", "2", jobs.warpstep, "train", "--resume", jobs.folder / "halves", "--steps", "9"))
     assert tensors(jobs.folder / "halves") == tensors(jobs.folder / "whole")
+    # And is that of as many ranks as continue from it.
+    resume = [jobs.warpstep, "train", "--resume", jobs.folder / "fewer", "--steps", "9"]
+    for out, steps in (("fewer", "4"), ("as-many", "9")):
+        parts = jobs.command(out, "--steps", steps, "--log-every", "1", *options)
+        finished(jobs.start("-np", "2", *global_batch(24, parts)))
+    subprocess.run([*resume, "--dist", "none"], check=True, capture_output=True, timeout=60)
+    fewer, as_many = losses(jobs.folder / "fewer"), losses(jobs.folder / "as-many")
+    assert len(fewer) == 9 and all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(fewer, as_many)), list(zip(fewer, as_many))
 
 
 def masked(jobs):

@@ -116,9 +116,14 @@ void share_batch(RunOptions& options) {
   options.batch = options.global_batch / ranks;
 }
 
-void continue_in_world(const Json& config, const RunOptions& options, RunOptions& before) {
+int ranks_of(const Json& config) {
   const auto stored = config.find("ranks");
-  const int ranks = stored != config.end() && stored->is_number_integer() ? stored->get<int>() : 1;
+  const bool is_number = stored != config.end() && stored->is_number_integer();
+  return is_number ? std::max(1, stored->get<int>()) : 1;
+}
+
+void continue_in_world(const Json& config, const RunOptions& options, RunOptions& before) {
+  const int ranks = ranks_of(config);
   if (options.global_batch > 0) {
     before.global_batch = before.batch * ranks;
     before.batch = options.batch;

@@ -38,6 +38,9 @@ void require_alike(Communicator& communicator, const RunOptions& options,
 // evenly.
 void share_batch(RunOptions& options);
 
+// Those of a run, by its configuration.
+int ranks_of(const nlohmann::ordered_json& config);
+
 // For a run that continues in another number of ranks: its options as they would have been with
 // this number. UsageError where they would be given other batches, because it has no
 // --global-batch.

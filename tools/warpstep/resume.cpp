@@ -13,6 +13,7 @@
 #include "models/zoo.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/summary.h"
 
@@ -211,6 +212,18 @@ void continue_in_precision(Precision from, Precision to, Store& store) {
       name(to), name(from), to == Precision::fp16 ? ", its loss scale starts over" : "");
 }
 
+// The sums of gradients of a checkpoint in between two updates are those of all ranks that wrote
+// it, and the update takes the mean over the ranks there are now. Rank 0 has them.
+void take_sums(int ranks_then, const World& world, Store& store) {
+  const float scale = static_cast<float>(world.size) / static_cast<float>(ranks_then);
+  if (world.rank == 0 && scale == 1) return;
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+    std::vector<float> sums = store.read(p, Store::Section::accumulator);
+    for (float& sum : sums) sum = world.rank == 0 ? scale * sum : 0;
+    store.write(p, sums, Store::Section::accumulator);
+  }
+}
+
 }  // namespace
 
 Progress load_resumed(const Resumed& resumed, const RunOptions& options, std::uint64_t epoch_steps,
@@ -229,10 +242,7 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, std::ui
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
-  if (options.world().rank > 0 && store.step_state().update == 0)  // rank 0 has those of all
-    for (std::size_t p = 0; p < store.parameters().size(); ++p)
-      store.write(p, std::vector<float>(idx(store.torch_shape(p).count())),
-                  Store::Section::accumulator);
+  if (store.step_state().update == 0) take_sums(ranks_of(*resumed.config), options.world(), store);
   const RunOptions& then = resumed.options;
   continue_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
   if (progress.next.step == 0) return progress;

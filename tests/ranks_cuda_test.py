@@ -84,6 +84,11 @@ def failures(jobs):
     assert code != 0 and "ranks 0 and 1 both use the GPU at 0000:01:00.0" in said, said
     code, said = train(jobs, "too-many", ranks=3)
     assert code != 0 and "rank 2 is number 3 of 3 on this machine, which has 2 CUDA devices" in said, said
+    smaller = ("-x", "WARPSTEP_BUCKET_MIB=0.02", "-x", "WARPSTEP_FAKE_DEVICES=2")
+    parts = jobs.command("buckets", "--steps", "4", "--epochs", "9", "--plan-cache", "off")
+    job = jobs.start("-np", "1", *parts, ":", "-np", "1", *smaller, *parts, env=TWO_GPUS)
+    said = job.communicate(timeout=60)[1]
+    assert job.returncode == 2 and "rank 1 differs from rank 0 in exchange/bucket_bytes: 20971 instead of" in said, said
     for run in ("1", "5"):
         code, said = train(jobs, f"broken-{run}", env={**TWO_GPUS, "NCCL_STAND_IN_ASYNC": f"0:{run}:6"})
         assert code != 0 and "NCCL: an exchange with other ranks failed: remote process exited" in said, said

@@ -110,7 +110,8 @@ def hung(jobs):
 def interrupted(jobs):
     """A job that SIGTERM ends waits for a rank that is slow at it, as one that saves a large checkpoint."""
     out = jobs.folder / "interrupted"
-    job = jobs.start("-np", "2", *jobs.command("interrupted", "--steps", "1000000", "--epochs", "0", "--checkpoint-every", "20"))
+    options = ("--steps", "1000000", "--epochs", "0", "--checkpoint-every", "20")
+    job = jobs.start("-np", "2", *jobs.command("interrupted", *options))
     until = time.monotonic() + 60
     while not list(out.glob("checkpoint-*.safetensors")) and time.monotonic() < until:
         time.sleep(0.05)
@@ -289,6 +290,15 @@ def unequal(jobs):
     job = jobs.start("-np", "1", *parts, ":", "-np", "1", *other)
     said = job.communicate(timeout=60)[1]
     assert job.returncode == 2 and "rank 1 differs from rank 0 in data/" in said, (job.returncode, said)
+    # The same name, of other weights.
+    for folder, run in (("here", "ranks-2"), ("there", "ranks-3")):
+        (jobs.folder / folder).mkdir()
+        shutil.copy(max((jobs.folder / run).glob("checkpoint-*.safetensors")), jobs.folder / folder / "start.safetensors")
+    parts = jobs.command("otherwise", "--steps", "5", "--weights", "start.safetensors")
+    here, there = (("-np", "1", "--wdir", jobs.folder / folder, *parts) for folder in ("here", "there"))
+    job = jobs.start(*here, ":", *there)
+    said = job.communicate(timeout=60)[1]
+    assert job.returncode == 2 and "rank 1 differs from rank 0 in start/weights: " in said, (job.returncode, said)
 
 
 def run(tests, warpstep, *device):

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/core/checksum.h"
 #include "engine/core/cpus.h"
 #include "engine/core/host_name.h"
 #include "engine/core/json_text.h"
@@ -51,6 +52,18 @@ std::unique_ptr<Transport> connect_ranks(std::chrono::milliseconds timeout) {
   return open_tcp(*place);
 }
 
+// Of all weights: of a file of another rank, or of a checkpoint.
+std::string digest_of(const Store& store) {
+  std::vector<std::uint32_t> sums;
+  const auto add = [&sums](const auto& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    sums.push_back(crc32c({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}));
+  };
+  for (std::size_t p = 0; p < store.parameters().size(); ++p) add(store.read(p));
+  add(std::vector(sums));
+  return fmt::format("{:08x}", sums.back());
+}
+
 }  // namespace
 
 std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::atomic<bool>& stop) {
@@ -75,17 +88,21 @@ void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options)
   options.communicator = std::move(communicator);
 }
 
-void require_alike(Communicator& communicator, const RunOptions& options, const Json& data) {
-  RunOptions shared = options;  // may differ between machines
+void require_alike(Communicator& communicator, const Job& job, const Progress& progress) {
+  RunOptions shared = job.options;  // may differ between machines
   shared.threads = shared.workers = 0;
   shared.data.clear();
   shared.pin_cpus = shared.plan_cache = shared.profile_rank = shared.profile_raw = {};
   Json facts{{"version", fmt::format("{} ({})", version(), commit())}};
-  for (const auto& [key, value] : data.items())  // copies have other paths and times
+  for (const auto& [key, value] : job.data.items())  // copies have other paths and times
     if (key.find("fingerprint") != std::string::npos || key.find("content") != std::string::npos ||
         key.ends_with("images") || key == "classes" || key == "tokens")
       facts["data"][key] = value;
   facts["options"] = shared;  // after the data, of which some follow
+  facts["start"] = {{"step", progress.step}, {"weights", digest_of(job.step->store())}};
+  const Backend& backend = *job.device.backend;
+  facts["exchange"] = {{"backend", backend.name()},
+                       {"bucket_bytes", backend.exchange().bucket_bytes}};
   const std::vector<std::string> all = communicator.gather(printed(facts));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -94,7 +111,7 @@ void require_alike(Communicator& communicator, const RunOptions& options, const 
       if (!other.contains(key) || other.at(key) != value)
         fail<UsageError>(
             "rank {} differs from rank 0 in {}: {} instead of {}; start all ranks of one version "
-            "with the same options and the same data",
+            "with the same options, data, checkpoint and WARPSTEP_ variables",
             rank, key.substr(1), other.contains(key) ? other.at(key).dump() : "nothing",
             value.dump());
     fail<UsageError>("rank {} has options or data that rank 0 lacks", rank);

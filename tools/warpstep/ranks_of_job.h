@@ -13,6 +13,7 @@
 #include "engine/dist/communicator.h"
 #include "engine/run/trainer.h"
 #include "profiler/analysis/ranks.h"
+#include "tools/warpstep/job.h"
 #include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
@@ -30,9 +31,9 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
 // it shares with others.
 void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options);
 
-// Throws UsageError that names the first rank whose version, options or data differ from rank 0's.
-void require_alike(Communicator& communicator, const RunOptions& options,
-                   const nlohmann::ordered_json& data);
+// Throws UsageError that names the first rank whose version, options, data, start or exchange
+// differ from rank 0's. Reads all weights.
+void require_alike(Communicator& communicator, const Job& job, const Progress& progress);
 
 // Sets the batch of each rank to its share of --global-batch. UsageError where they cannot share it
 // evenly.

@@ -380,14 +380,16 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   if (resumed) {
     weights = resumed->config->value("weights", Json());
     progress = load_resumed(*resumed, job.options, job.epoch_steps, job.step->store());
-    if (const std::string why = nothing_left(*resumed, job.options, progress); !why.empty()) {
+    std::string why = nothing_left(*resumed, job.options, progress);
+    if (ranks) why = ranks->gather(why).front();  // of whose files some are rank 0's alone
+    if (!why.empty()) {
       say("{}\n", why);
       return done;
     }
     say("{}\n", continuation_text(*resumed, job.options, progress));
   }
   signals.stop_with(stop_requested);
-  if (ranks) require_alike(*ranks, job.options, job.data);  // and all have read the checkpoint
+  if (ranks) require_alike(*ranks, job, progress);  // and all have read the checkpoint
   RunFiles files = open_files(job, resumed ? &progress : nullptr, request.overwrite, start.lock);
   RunDirectory& run = files.run;
   run.set_items(job.items());

@@ -301,6 +301,15 @@ def unequal(jobs):
     assert job.returncode == 2 and "rank 1 differs from rank 0 in start/weights: " in said, (job.returncode, said)
 
 
+def alone(jobs):
+    """Of several processes that MPI does not bring together none trains by itself."""
+    for env, options, expected in (({"PMI_SIZE": "2"}, (), "as one of several ranks, but Open MPI"),
+                                   ({}, ("--dist", "mpi"), "--dist mpi: no launcher of MPI")):
+        alone = subprocess.run(jobs.command("alone", "--steps", "5", *options), env={**os.environ, **ENVIRONMENT, **env},
+                               capture_output=True, text=True, timeout=60)
+        assert alone.returncode == 1 and expected in alone.stderr, alone.stderr
+
+
 def run(tests, warpstep, *device):
     if not shutil.which("mpirun"):
         print("mpirun was not found: apt-get install openmpi-bin")
@@ -314,5 +323,6 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    tests = (equal_bits, elastic, whole_batch, shares, seen, half_an_update, masked, killed, hung, interrupted, left, unequal)
+    tests = (equal_bits, elastic, whole_batch, shares, seen, half_an_update, masked, killed, hung, interrupted, left, unequal,
+             alone)
     sys.exit(run(tests, sys.argv[1]))

@@ -341,10 +341,15 @@ std::string launcher() {
     const char* text = std::getenv(name);
     return text ? std::atoi(text) : 0;
   };
+  const bool has_place = std::getenv("RANK") && std::getenv("MASTER_ADDR");
+  const char* const own = has_place && number("WORLD_SIZE") > 1 ? "env" : "";
+  // torchrun's variables are nearer than those of an srun that started torchrun on each machine.
+  if (has_place && std::getenv("TORCHELASTIC_RUN_ID")) return own;
+  // SLURM_NTASKS is also set in the shell of an allocation, which is no rank.
   if (number("OMPI_COMM_WORLD_SIZE") > 1 || number("PMI_SIZE") > 1 ||
-      (std::getenv("PMIX_RANK") && number("SLURM_NTASKS") > 1))
+      (std::getenv("PMIX_RANK") && number("SLURM_STEP_NUM_TASKS") > 1))
     return "mpi";
-  return number("WORLD_SIZE") > 1 && std::getenv("RANK") && std::getenv("MASTER_ADDR") ? "env" : "";
+  return own;
 }
 
 std::unique_ptr<Transport> open_mpi() {

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -302,6 +303,48 @@ TEST(Communicator, WaitsForALivingRankWhenTheJobIsToEnd) {
                EXPECT_THAT(values, ElementsAre(2, 2, 2));
              },
              {.stop = &stop, .patience = std::chrono::milliseconds(20)});
+}
+
+struct Start {
+  const char* by;
+  std::vector<std::pair<const char*, const char*>> variables;
+  const char* expected;
+};
+
+TEST(Launcher, IsTheOneThatStartedThisVeryProcess) {
+  const std::vector<Start> starts{
+      {"a shell", {}, ""},
+      {"mpirun", {{"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "0"}}, "mpi"},
+      {"mpirun -np 1", {{"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}}, ""},
+      {"srun --mpi=pmi2", {{"PMI_SIZE", "4"}}, "mpi"},
+      {"srun --mpi=pmix", {{"PMIX_RANK", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}}, "mpi"},
+      {"an interactive shell of Slurm",
+       {{"PMIX_RANK", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}},
+       ""},
+      {"torchrun",
+       {{"TORCHELASTIC_RUN_ID", "x"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}},
+       "env"},
+      {"srun torchrun",
+       {{"PMIX_RANK", "1"},
+        {"PMI_SIZE", "2"},
+        {"SLURM_STEP_NUM_TASKS", "2"},
+        {"TORCHELASTIC_RUN_ID", "x"},
+        {"RANK", "1"},
+        {"WORLD_SIZE", "2"},
+        {"MASTER_ADDR", "h"}},
+       "env"},
+      {"srun, with the variables of torchrun",
+       {{"PMI_SIZE", "2"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}},
+       "mpi"},
+      {"bash, with them", {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}}, "env"},
+  };
+  for (const Start& start : starts) {
+    for (const Start& other : starts)
+      for (const auto& [name, value] : other.variables) unsetenv(name);
+    for (const auto& [name, value] : start.variables) setenv(name, value, 1);
+    EXPECT_EQ(launcher(), start.expected) << start.by;
+  }
+  for (const auto& [name, value] : starts.back().variables) unsetenv(name);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -64,6 +65,22 @@ std::string digest_of(const Store& store) {
   return fmt::format("{:08x}", sums.back());
 }
 
+// Of a process that MPI found alone. It may be one of several that another MPI started, each of
+// which would train. `insists`: on MPI, whose launcher may well start a single process.
+void require_launcher(bool insists, const std::string& mpi) {
+  const bool was_launched =
+      std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMI_SIZE") || std::getenv("PMIX_RANK");
+  if (launcher() == "mpi")
+    fail<RankError>(
+        "this process was started as one of several ranks, but {} found it alone: start the ranks "
+        "with its own mpirun or with srun --mpi=pmix, or give --dist env or --dist none",
+        mpi);
+  if (insists && !was_launched)
+    fail<RankError>(
+        "--dist mpi: no launcher of MPI started this process; start the ranks with mpirun -np N, "
+        "or leave the option out to train in this process alone");
+}
+
 }  // namespace
 
 std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::atomic<bool>& stop) {
@@ -74,7 +91,10 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
       std::make_shared<Communicator>(how == "env" ? connect_ranks(timeout) : open_mpi(),
                                      CommunicatorOptions{.timeout = timeout, .stop = &stop});
   const World& world = communicator->world();
-  if (world.size == 1) return nullptr;
+  if (world.size == 1) {
+    if (how == "mpi") require_launcher(options.dist == "mpi", communicator->describe());
+    return nullptr;
+  }
   output::is_quiet = world.rank > 0;
   communicator->share_memory();
   say("ranks: {} ({} on this machine), {}\n", world.size, world.local_size,

@@ -156,9 +156,12 @@ bool run_on(std::span<const int> cpus) {
   return ::sched_setaffinity(0, AffinityMask::bytes(), mask.bits) == 0;
 }
 
-std::vector<int> by_core(const CpuSet& cpus, const std::filesystem::path& root) {
-  using Place = std::tuple<int, int, int, int>;  // thread of its core, package, core, CPU
-  std::vector<Place> places;
+namespace {
+
+using CpuPlace = std::tuple<int, int, int, int>;  // thread of its core, package, core, CPU
+
+std::vector<CpuPlace> places_of(const CpuSet& cpus, const std::filesystem::path& root) {
+  std::vector<CpuPlace> places;
   std::map<int, int> seen;  // of a core: how many of its threads are in `cpus`
   for (const int cpu : cpus) {
     const std::filesystem::path topology =
@@ -167,10 +170,35 @@ std::vector<int> by_core(const CpuSet& cpus, const std::filesystem::path& root) 
     places.emplace_back(seen[core]++, number_in_file(topology / "physical_package_id", 0), core,
                         cpu);
   }
+  return places;
+}
+
+}  // namespace
+
+std::vector<int> by_core(const CpuSet& cpus, const std::filesystem::path& root) {
+  std::vector<CpuPlace> places = places_of(cpus, root);
   std::ranges::sort(places);
   std::vector<int> order;
-  for (const Place& place : places) order.push_back(std::get<3>(place));
+  for (const CpuPlace& place : places) order.push_back(std::get<3>(place));
   return order;
+}
+
+CpuSet part_of(const CpuSet& cpus, CpuShare share, const std::filesystem::path& root) {
+  std::vector<CpuPlace> places = places_of(cpus, root);
+  std::ranges::sort(places, {}, [](const CpuPlace& place) {
+    const auto [thread, package, core, cpu] = place;
+    return std::tuple(package, core, thread, cpu);
+  });
+  const std::size_t index = static_cast<std::size_t>(share.index),
+                    count = static_cast<std::size_t>(share.count);
+  CpuSet part;
+  for (std::size_t i = index * places.size() / count; i < (index + 1) * places.size() / count; ++i)
+    part.push_back(std::get<3>(places[i]));
+  // More processes than CPUs: some share one.
+  if (part.empty() && !places.empty())
+    part.push_back(std::get<3>(places[index * places.size() / count]));
+  std::ranges::sort(part);
+  return part;
 }
 
 void place_threads(ThreadPlaces places) {

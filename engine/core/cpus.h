@@ -39,6 +39,13 @@ bool run_on(std::span<const int> cpus);
 // root/sys/devices/system/cpu each CPU counts as a core.
 std::vector<int> by_core(const CpuSet& cpus, const std::filesystem::path& root = "/");
 
+// One of several processes that run on the same CPUs.
+struct CpuShare {
+  int index = 0, count = 1;
+};
+// Its part of `cpus`: whole cores as far as possible, package by package; at least one CPU.
+CpuSet part_of(const CpuSet& cpus, CpuShare share, const std::filesystem::path& root = "/");
+
 // Where the process's threads run. Threads are started in many places (the backend's team, the
 // loader, the feeder, the profiler) and a new one inherits its creator's CPUs, so one place decides
 // for all.

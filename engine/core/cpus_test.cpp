@@ -94,6 +94,18 @@ TEST(CpusByCore, DoWithoutATopology) {
   EXPECT_THAT(by_core({0, 2, 3}, some.root()), ElementsAre(0, 2, 3));
 }
 
+TEST(PartsOfCpus, AreOfWholeCores) {
+  Topology smt("parts");
+  smt.cpu(0, 0, "0,2").cpu(1, 0, "1,3").cpu(2, 0, "0,2").cpu(3, 0, "1,3");
+  const CpuSet all{0, 1, 2, 3};
+  EXPECT_EQ(part_of(all, {}, smt.root()), all);
+  EXPECT_THAT(part_of(all, {0, 2}, smt.root()), ElementsAre(0, 2));
+  EXPECT_THAT(part_of(all, {1, 2}, smt.root()), ElementsAre(1, 3));
+  EXPECT_THAT(part_of({4, 5, 6}, {1, 2}, "/no/such/folder"), ElementsAre(5, 6));
+  for (const int rank : {0, 1, 2})  // of three, on two CPUs
+    EXPECT_EQ(part_of({4, 5}, {rank, 3}, "/no/such/folder").size(), 1U);
+}
+
 TEST(Cores, AreWithinAffinityAndQuota) {
   EXPECT_EQ(cores_within(8, std::nullopt), 8);
   EXPECT_EQ(cores_within(8, 1.5), 2);  // a quota counts as its cores, rounded up

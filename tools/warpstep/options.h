@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "data/load/token_batches.h"
+#include "engine/core/cpus.h"
 #include "engine/dist/communicator.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
@@ -114,6 +115,7 @@ struct RunOptions {
   World world() const { return communicator ? communicator->world() : World{}; }
   // Not an option either: this rank's part of the cores that ranks share; 0: it shares none.
   int cores = 0;
+  CpuShare pinned_part;  // of CPUs to which ranks would pin the same threads
   int kernel_threads() const { return threads > 0 ? threads : cores; }  // 0: all cores
   int loader_threads() const;                                           // 0: auto
 };

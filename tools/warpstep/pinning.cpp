@@ -57,26 +57,31 @@ void check_pin_cpus(const std::string& text) {
 }
 
 Pinning choose_pinning(const std::string& text, int threads, const AvailableCpus& available,
-                       const std::filesystem::path& root) {
+                       CpuShare share, const std::filesystem::path& root) {
   if (text == "none") return {};
   const bool is_list = text != "auto";
-  const CpuSet cpus = is_list ? listed(text, available.allowed) : available.allowed;
+  const CpuSet cpus =
+      part_of(is_list ? listed(text, available.allowed) : available.allowed, share, root);
   if (cpus.empty())
     fail<UsageError>("--pin-cpus {}: the kernel does not say which CPUs there are; use none", text);
   std::vector<int> team = by_core(cpus, root);
-  std::string limit;
-  if (!is_list && available.quota && *available.quota < static_cast<double>(team.size())) {
-    team.resize(static_cast<std::size_t>(std::max(1.0, std::ceil(*available.quota))));
-    limit = fmt::format(", of which the control group's quota of {:.2f} cores allows {}",
-                        *available.quota, team.size());
+  std::string limit =
+      share.count > 1 ? fmt::format(", one of {} equal parts, for a rank each", share.count) : "";
+  const std::optional<double> quota =
+      available.quota ? std::optional(*available.quota / share.count) : std::nullopt;
+  const bool is_limited = !is_list && quota && *quota < static_cast<double>(team.size());
+  if (is_limited) {
+    team.resize(static_cast<std::size_t>(std::max(1.0, std::ceil(*quota))));
+    limit += fmt::format(", of which the control group's quota of {:.2f} cores allows {}", *quota,
+                         team.size());
   }
   if (threads > static_cast<int>(team.size()))
     fail<UsageError>(
         "--pin-cpus {}: {} threads do not fit on CPU{} {}{}; use --threads {}, {}--pin-cpus none",
         text, threads, cpus.size() == 1 ? "" : "s", text_of_cpus(cpus), limit, team.size(),
-        is_list         ? "more CPUs or "
-        : limit.empty() ? "or "
-                        : "a list of CPUs or ");
+        is_list      ? "more CPUs or "
+        : is_limited ? "a list of CPUs or "
+                     : "or ");
   if (threads > 0) team.resize(static_cast<std::size_t>(threads));
   Pinning pinning{.places = {.team = team, .others = difference_of(cpus, team)}};
   pinning.shares = pinning.places.others.empty();

@@ -34,9 +34,10 @@ void check_pin_cpus(const std::string& text);
 
 // The team takes one CPU per thread, one per core first (by_core); all other threads share the CPUs
 // that are left. `auto` uses all CPUs of `available`, but no more for the team than the quota has;
-// a list uses its own. `threads` of 0 takes as many as there are. Throws UsageError when a listed
-// CPU is not allowed, and when there are more threads than CPUs.
+// a list uses its own. `threads` of 0 takes as many as there are. Of processes that have the same
+// CPUs, and the same list, each takes its part of both, and of the quota. Throws UsageError when a
+// listed CPU is not allowed, and when there are more threads than CPUs.
 Pinning choose_pinning(const std::string& text, int threads, const AvailableCpus& available,
-                       const std::filesystem::path& root = "/");
+                       CpuShare share = {}, const std::filesystem::path& root = "/");
 
 }  // namespace warpstep::tools

@@ -15,12 +15,13 @@ using testing::HasSubstr;
 
 constexpr const char* no_topology = "/no/such/folder";
 
-Pinning pinned(const char* text, int threads, const AvailableCpus& available) {
-  return choose_pinning(text, threads, available, no_topology);
+Pinning pinned(const char* text, int threads, const AvailableCpus& available, CpuShare share = {}) {
+  return choose_pinning(text, threads, available, share, no_topology);
 }
 
-std::string refusal(const char* text, int threads, const AvailableCpus& available) try {
-  pinned(text, threads, available);
+std::string refusal(const char* text, int threads, const AvailableCpus& available,
+                    CpuShare share = {}) try {
+  pinned(text, threads, available, share);
   return "accepted";
 } catch (const UsageError& error) {
   return error.what();
@@ -55,6 +56,19 @@ TEST(Pinning, OfAutoRespectsTheQuota) {
   EXPECT_THAT(refusal("auto", 2, {{0, 1}, 0.25}),
               HasSubstr("2 threads do not fit on CPUs 0-1, of which the control group's quota of "
                         "0.25 cores allows 1; use --threads 1, a list of CPUs or --pin-cpus none"));
+}
+
+TEST(Pinning, GivesRanksOfOneMachineCpusOfTheirOwn) {
+  const AvailableCpus available{{0, 1, 2, 3}, {}};
+  EXPECT_THAT(pinned("auto", 0, available, {0, 2}).places.team, ElementsAre(0, 1));
+  EXPECT_THAT(pinned("auto", 0, available, {1, 2}).places.team, ElementsAre(2, 3));
+  const Pinning second = pinned("0,2", 1, available, {1, 2});
+  EXPECT_THAT(second.places.team, ElementsAre(2));
+  EXPECT_THAT(second.places.others, ElementsAre(2));
+  EXPECT_EQ(pinned("auto", 0, {{0, 1, 2, 3}, 1.5}, {1, 2}).threads(), 1);
+  EXPECT_THAT(refusal("auto", 3, available, {1, 2}),
+              HasSubstr("3 threads do not fit on CPUs 2-3, one of 2 equal parts, for a rank each; "
+                        "use --threads 2, or --pin-cpus none"));
 }
 
 TEST(Pinning, RefusesWhatIsNotThere) {

@@ -28,11 +28,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// How many ranks run on exactly this rank's CPUs: launchers may give each its own.
-int ranks_on_same_cpus(Communicator& communicator) {
-  const std::string mine = host_name() + " " + text_of_cpus(available_cpus().allowed);
+// This rank among those that run on exactly its CPUs, by the same --pin-cpus: launchers may
+// give each its own.
+CpuShare share_of_cpus(Communicator& communicator, const std::string& pin_cpus) {
+  const std::string mine =
+      fmt::format("{} {} {}", host_name(), text_of_cpus(allowed_cpus()), pin_cpus);
   const std::vector<std::string> all = communicator.gather(mine);
-  return static_cast<int>(std::ranges::count(all, mine));
+  const auto before = all.begin() + communicator.world().rank;
+  return {.index = static_cast<int>(std::count(all.begin(), before, mine)),
+          .count = static_cast<int>(std::ranges::count(all, mine))};
 }
 
 std::unique_ptr<Transport> connect_ranks(std::chrono::milliseconds timeout) {
@@ -104,7 +108,8 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
 
 void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options) {
   options.out = communicator->gather(options.out).front();
-  options.cores = std::max(1, allowed_cores() / ranks_on_same_cpus(*communicator));
+  options.cores = std::max(1, allowed_cores() / share_of_cpus(*communicator, "").count);
+  options.pinned_part = share_of_cpus(*communicator, options.pin_cpus);
   options.communicator = std::move(communicator);
 }
 

@@ -115,8 +115,8 @@ Device open_device(const RunOptions& options) {
     const bool has_team = name == "cpu";
     Device device{.allowed = available.allowed};
     if (options.pin_cpus != "none")
-      device.pinning =
-          choose_pinning(options.pin_cpus, has_team ? options.kernel_threads() : 1, available);
+      device.pinning = choose_pinning(options.pin_cpus, has_team ? options.threads : 1, available,
+                                      options.pinned_part);
     if (has_team && device.pinning.threads() > 0) backend.threads = device.pinning.threads();
     device.backend = open_backend(name, backend);
     place_threads(device.pinning.places);

@@ -82,10 +82,11 @@ TierChoice choose_tier(Tier wanted, const TierFacts& facts) {
                                              : "every sample is needed once"};
 }
 
-std::uint64_t host_budget_bytes(const std::filesystem::path& root) {
+std::uint64_t host_budget_bytes(int processes, const std::filesystem::path& root) {
   const std::uint64_t machine = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                                 static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return std::min(machine, memory_limit(root).value_or(machine)) / 4;
+  return std::min(machine, memory_limit(root).value_or(machine)) / 4 /
+         static_cast<std::uint64_t>(processes);
 }
 
 CachedDataset::CachedDataset(std::shared_ptr<const Dataset> inner)

@@ -48,8 +48,8 @@ struct TierChoice {
 TierChoice choose_tier(Tier wanted, const TierFacts& facts);
 
 // A quarter of the memory that this process may use: the machine's, or the lowest limit of its
-// control groups.
-std::uint64_t host_budget_bytes(const std::filesystem::path& root = "/");
+// control groups. Processes of a job on one machine divide it.
+std::uint64_t host_budget_bytes(int processes = 1, const std::filesystem::path& root = "/");
 
 // Decodes a sample when it is first fetched and keeps its pixels, so from the second epoch on a
 // sample is only copied. A sample that cannot be decoded whole, or differs in size from the first

@@ -57,7 +57,8 @@ TEST(Tier, KeepsWithinTheControlGroupsOfTheProcess) {
   testing::put(root / "sys/fs/cgroup/memory.max", std::string("max\n"));
   testing::put(root / "sys/fs/cgroup/job/memory.max", std::string("4194304\n"));
   testing::put(root / "sys/fs/cgroup/job/step/memory.max", std::string("max\n"));
-  EXPECT_EQ(host_budget_bytes(root.path()), mib);
+  EXPECT_EQ(host_budget_bytes(1, root.path()), mib);
+  EXPECT_EQ(host_budget_bytes(2, root.path()), mib / 2);
 }
 
 TEST(Cached, DecodesOnceAndNamesWhatItCannot) {

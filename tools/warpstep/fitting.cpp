@@ -22,11 +22,12 @@ std::uint64_t free_host_bytes() {
 
 }  // namespace
 
-std::uint64_t free_bytes(const Backend& backend) {
+std::uint64_t free_bytes(const Backend& backend, int ranks) {
   if (const char* fixed = std::getenv("WARPSTEP_FREE_BYTES"))
     if (const auto bytes = profiler::parse_number(fixed)) return *bytes;
   const std::uint64_t device = backend.free_bytes();
-  const std::uint64_t free = device > 0 ? device : free_host_bytes();
+  const std::uint64_t free =
+      device > 0 ? device : free_host_bytes() / static_cast<std::uint64_t>(ranks);
   return free - free / 16;
 }
 

@@ -9,9 +9,10 @@
 namespace warpstep::tools {
 
 // Bytes that a run may still allocate where `backend` keeps its buffers: of the device, or of the
-// machine and this process's control group, minus a sixteenth for unplanned allocations.
-// WARPSTEP_FREE_BYTES in the environment replaces the measurement, for tests.
-std::uint64_t free_bytes(const Backend& backend);
+// machine and this process's control group, which the ranks of a machine divide; minus a sixteenth
+// for unplanned allocations. WARPSTEP_FREE_BYTES in the environment replaces the measurement, for
+// tests.
+std::uint64_t free_bytes(const Backend& backend, int ranks = 1);
 
 // A batch below `too_large` of which `bytes` are at most `free` while those of the next larger one
 // are not; 0 if there is none. `bytes` should grow with the batch; it is called few times if it

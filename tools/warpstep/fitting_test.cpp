@@ -52,6 +52,7 @@ TEST(FreeBytes, AreThoseOfTheMachineUnlessATestSaysOtherwise) {
   const auto backend = open_backend("ref");
   EXPECT_GT(free_bytes(*backend), std::uint64_t{1} << 20);
   EXPECT_LT(free_bytes(*backend), std::uint64_t{1} << 50);
+  EXPECT_LT(free_bytes(*backend, 8), free_bytes(*backend) / 2);
   ::setenv("WARPSTEP_FREE_BYTES", "12345", 1);
   EXPECT_EQ(free_bytes(*backend), 12345U);
   ::unsetenv("WARPSTEP_FREE_BYTES");

@@ -37,7 +37,7 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
     work();
   };
   timed(device_name, [&] { job.device = open_device(options); });
-  const std::uint64_t free = free_bytes(*job.device.backend);
+  const std::uint64_t free = free_bytes(*job.device.backend, options.world().local_size);
   timed(indexing_name, [&] {
     refuse_second_split(options, model);
     job.training = open_source(options, model, data::Split::train, data::Split::train);

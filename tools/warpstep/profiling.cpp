@@ -126,7 +126,7 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
             {"decoded_bytes", source.is_text() ? source.size() * size_bytes(source.tokens.type())
                                                : source.size() * static_cast<std::uint64_t>(
                                                                      source.row_shape().count())},
-            {"host_budget_bytes", data::host_budget_bytes()}};
+            {"host_budget_bytes", data::host_budget_bytes(options.world().local_size)}};
   if (!source.is_text() && source.encoding == data::Encoding::jpeg)
     json["baseline_share"] = baseline_share(*source.dataset);
   json["batches"] = loading.value("batches", std::uint64_t{0});

@@ -62,7 +62,7 @@ data::TierFacts facts_of(const Source& source, const RunOptions& options, const 
           .normalizes_on_device = options.normalize == "device",
           .has_device = device,
           .device_budget_bytes = backend.free_bytes() / 4,
-          .host_budget_bytes = data::host_budget_bytes(),
+          .host_budget_bytes = data::host_budget_bytes(options.world().local_size),
           .many_epochs = passes != 1};
 }
 

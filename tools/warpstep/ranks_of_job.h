@@ -51,7 +51,9 @@ void continue_in_world(const nlohmann::ordered_json& config, const RunOptions& o
 // How long this rank's steps exchanged: not evaluations and checkpoints.
 class StepExchanges final : public TrainObserver {
  public:
-  explicit StepExchanges(const Communicator* communicator) : communicator_(communicator) {}
+  explicit StepExchanges(const Communicator* communicator) : communicator_(communicator) {
+    since_last();  // starting exchanged, too
+  }
   void on_step(const StepRecord&) override { sum_ += since_last(); }
   void on_epoch(const EpochRecord&) override { since_last(); }
   void on_evaluation(const EvaluationRecord&) override { since_last(); }

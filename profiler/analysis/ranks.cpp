@@ -251,12 +251,20 @@ Exchanges exchanges_of(const Session& session) {
   return found;
 }
 
-// Of a call, by the name of its spans, what a rank gives: a sum's cost is twice that.
-double bytes_given(const View& view, const std::string& name) {
+// Of a call, by the name of its spans.
+struct Given {
+  double bytes = 0;  // that a rank gives: a sum's cost is twice that
+  double times = 1;  // that they are sent in a ring
+};
+
+Given given(const View& view, const std::string& name) {
   for (const ProgramCall& call : view.program)
-    if (call.title == name || name.ends_with("/" + call.title))
-      return call.op == "all_reduce" ? call.bytes / 2 : call.bytes;
-  return 0;
+    if (call.title == name || name.ends_with("/" + call.title)) {
+      if (call.op != "all_reduce") return {call.bytes, 1};
+      // Sums of which each rank gets its share are not sent a second time, to all.
+      return {call.bytes / 2, call.attributes.ends_with("each its share") ? 1.0 : 2.0};
+    }
+  return {};
 }
 
 std::vector<ExchangeRow> exchange_rows(std::span<const Session> sessions) {
@@ -266,7 +274,8 @@ std::vector<ExchangeRow> exchange_rows(std::span<const Session> sessions) {
   const double n = static_cast<double>(sessions.size());
   std::vector<ExchangeRow> rows;
   for (const auto& [name, steps] : ranks.front()) {
-    ExchangeRow row{.name = name, .bytes = bytes_given(first, name)};
+    const auto [bytes, times] = given(first, name);
+    ExchangeRow row{.name = name, .bytes = bytes};
     std::vector<double> shortest;
     double sum = 0;
     for (const auto& [step, ns] : steps) {
@@ -286,7 +295,6 @@ std::vector<ExchangeRow> exchange_rows(std::span<const Session> sessions) {
     if (shortest.empty()) continue;
     row.mean_ns = sum / static_cast<double>(shortest.size());
     row.transfer_ns = median(std::move(shortest));
-    const double times = name.ends_with("all_reduce") ? 2 : 1;
     if (row.transfer_ns > 0)
       row.bytes_per_second = times * (n - 1) / n * row.bytes / (1e-9 * row.transfer_ns);
     rows.push_back(std::move(row));

@@ -226,6 +226,34 @@ TEST(Ranks, LeavesCommunicationOutInWhichAllWait) {
   EXPECT_THAT(view.verdict, AllOf(HasSubstr("Rank 1"), HasSubstr("most of it kernel")));
 }
 
+// In a ring a rank sends n - 1 of n parts of its gradients, and those of the sums again, unless
+// each rank needs its share alone.
+TEST(Ranks, CountTheBytesThatASumSends) {
+  const auto job = [](int number, const char* attributes) {
+    SessionBuilder builder;
+    for (int step = 0; step < 4; ++step) {
+      const double at = 1000 * step;
+      builder.step(static_cast<std::uint64_t>(step + 1), at, at + 1000, 900);
+      builder.span(Kind::call, "bucket1/all_reduce", at + 100, at + 300);
+    }
+    Session session = builder.window(1, 4, 0, 4000).build();
+    session.stamp = {{"rank", number}, {"boot", "5bf3"}};
+    session.program["calls"].push_back({{"title", "bucket1/all_reduce"},
+                                        {"op", "all_reduce"},
+                                        {"attributes", attributes},
+                                        {"bytes", 2e6}});
+    return session;
+  };
+  for (const auto& [attributes, expected] :
+       {std::pair{"mean of 2 ranks", 5e9}, std::pair{"mean of 2 ranks, each its share", 2.5e9}}) {
+    const std::vector<Session> sessions{job(0, attributes), job(1, attributes)};
+    const RanksView view = rank_view(sessions);
+    ASSERT_EQ(view.exchanges.size(), 1U);
+    EXPECT_EQ(view.exchanges[0].bytes, 1e6);
+    EXPECT_NEAR(view.exchanges[0].bytes_per_second, expected, 1e-3 * expected) << attributes;
+  }
+}
+
 TEST(Ranks, AreInTheOrderGivenWhereNoneIsTold) {
   std::vector<Session> sessions{rank(1, 0), rank(0, 90)};
   for (Session& session : sessions) session.stamp.erase("rank");

@@ -95,6 +95,7 @@ ProgramCall call_of(const Json& json) {
                    .implementation = fields::text(json, "implementation"),
                    .phase = phase_of(json),
                    .source = fields::text(json, "source"),
+                   .attributes = fields::text(json, "attributes"),
                    .flops = std::max(0.0, fields::number(json, "flops")),
                    .bytes = std::max(0.0, fields::number(json, "bytes"))};
   const Json& in = fields::child(json, "in");

@@ -40,6 +40,7 @@ struct ProgramCall {
   std::string phase;                       // "forward", "loss", "data_grad", ..., as CallRow
   std::string source;                      // "models/mlp.cpp:6"; empty: not of the model, not known
   std::string inputs;                      // "f32 128x32x32x3, f32 8x3x3x3"
+  std::string attributes;                  // of the op: "mean of 2 ranks, each its share"
   double flops = 0, bytes = 0;             // per run
   std::vector<std::int64_t> last_extents;  // of the inputs and outputs that are float: channels
 };

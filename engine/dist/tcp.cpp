@@ -238,7 +238,12 @@ void accept_ranks(const Socket& listener, const World& world, int first, Time::t
     Place place{.length = sizeof(sockaddr_storage)};
     Socket socket(::accept4(listener.file(), reinterpret_cast<sockaddr*>(&place.address),
                             &place.length, SOCK_CLOEXEC));
-    if (!socket) continue;
+    if (!socket) {  // most often the other has left
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        fail<RankError>("cannot accept the connections of ranks: {}; raise `ulimit -n` above {}",
+                        reason(), world.size + 64);
+      continue;
+    }
     set_up(socket);
     Greeting greeting;
     const Greeting expected;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -102,6 +103,37 @@ TEST(Tcp, ClosesConnectionsOfOthers) {
   EXPECT_THAT(second.gather("b"), ElementsAre("a", "b"));
   first.join();
   ::close(stranger);
+}
+
+TEST(Tcp, SaysThatNoDescriptorsAreLeft) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(free_port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int second = ::socket(AF_INET, SOCK_STREAM, 0);
+  const int next = ::dup(second);
+  ::close(next);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit one_more{static_cast<rlim_t>(next) + 1, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  std::string why;
+  std::thread first([&] {  // which has a descriptor to listen
+    try {
+      open_tcp(options_of(0, 2, ntohs(address.sin_port)));
+    } catch (const RankError& error) {
+      why = error.what();
+    }
+  });
+  for (int tries = 0; tries < 200; ++tries) {
+    if (::connect(second, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  first.join();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ::close(second);
+  EXPECT_THAT(why, HasSubstr("cannot accept the connections of ranks: Too many open files; raise "
+                             "`ulimit -n` above 66"));
 }
 
 // An address of this machine by which other machines may reach it, where packets leave it; 0 if it

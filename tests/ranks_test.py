@@ -134,7 +134,7 @@ def left(jobs):
         port = str(free.getsockname()[1])
     ranks = [subprocess.Popen(jobs.command("left", "--steps", "1000000", "--epochs", "0", "--dist", "env"), stderr=subprocess.PIPE, text=True,
                               stdout=subprocess.DEVNULL, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
-                                                              "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "WARPSTEP_PORT": port})
+                                                              "MASTER_ADDR": "localhost", "WARPSTEP_PORT": port})
              for rank in range(2)]
     metrics = jobs.folder / "left/metrics.jsonl"
     until = time.monotonic() + 60
@@ -146,6 +146,7 @@ def left(jobs):
     ranks[1].communicate(timeout=60)
     assert time.monotonic() - begin < 20 and ranks[0].returncode == 1, said
     assert "for rank 1, which did not answer: rank 0 waits" in said and "and its process has ended" in said, said
+    assert "ranks: 2 (2 on this machine), TCP" in said, "the ranks of a machine are not counted where the launcher did not"
 
 
 def ranks_of(job):

@@ -10,7 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
+
+#include "engine/core/host_name.h"
 
 namespace warpstep {
 
@@ -87,14 +90,29 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, const Communica
       world_(transport_->world()),
       activities_(world_.size, world_.rank) {}
 
+// Whether all ranks are on this machine, which all of them then know.
+bool Communicator::find_neighbours() {
+  std::string boot;  // tells machines of one name apart
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  const std::string here = host_name() + " " + boot;
+  const std::vector<std::string> machines = gather(here);
+  const auto before = machines.begin() + world_.rank;
+  if (world_.local_size < 1)
+    world_.local_size = static_cast<int>(std::ranges::count(machines, here));
+  if (world_.local_rank < 0)
+    world_.local_rank = static_cast<int>(std::count(machines.begin(), before, here));
+  return std::ranges::count(machines, machines.front()) == world_.size;
+}
+
 // The first rank of each machine offers its memory: one that another can reach is of its machine.
 void Communicator::share_memory() {
+  const bool of_one_machine = find_neighbours();
   const std::vector<std::string> offers =
       gather(world_.local_rank == 0 ? activities_.offer() : std::string());
   if (world_.local_rank > 0)
     for (const std::string& offer : offers)
       if (activities_.take(offer)) break;
-  if (world_.local_size != world_.size) return;
+  if (!of_one_machine) return;
   auto windows = std::make_unique<Windows>(world_.size, world_.rank);
   const std::string offer = gather(world_.rank == 0 ? windows->offer() : std::string()).front();
   const bool taken = world_.rank == 0 ? !offer.empty() : windows->take(offer);

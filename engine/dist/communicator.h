@@ -34,7 +34,8 @@ struct PeerError : RankError {
 
 struct World {
   int size = 1, rank = 0;
-  int local_size = 1, local_rank = 0;  // among the ranks on this machine
+  // Among the ranks on this machine. 0 and -1: the launcher did not say; share_memory() finds out.
+  int local_size = 1, local_rank = 0;
 };
 
 // How bytes get to other ranks; a module implements it. Errors of the transport are RankErrors.
@@ -74,8 +75,8 @@ class Communicator {
   std::string describe() const { return transport_->describe(); }
   // What this rank does now, for the message of one that waits in vain.
   void set_activity(Activity activity) { activities_.set(activity); }
-  // Ranks of a machine see from now on what each other does, and exchange through shared memory
-  // where all ranks of the job are on one.
+  // Finds the ranks of this machine. They see from now on what each other does, and exchange
+  // through shared memory where all ranks of the job are on one.
   void share_memory();
   std::string activities() const { return activities_.describe(); }
   // This rank failed by itself: others need not say that they wait for it.
@@ -102,6 +103,7 @@ class Communicator {
   void wait_until(const std::function<bool()>& done) const;
 
  private:
+  bool find_neighbours();
   std::size_t piece_bytes() const;
   template <class T>
   void sum_all(std::span<T> values, T share);

@@ -258,6 +258,7 @@ TEST(Activities, AreOfThisRankAloneWithoutSharedMemory) {
 // In place of rank 1: takes part in what share_memory() of rank 0 gathers, with a process of its
 // own, which has ended afterwards.
 void end_as_rank_1(Communicator& communicator) {
+  communicator.gather("another machine");  // so that ranks exchange messages
   const std::string offer = communicator.gather("").front();
   const pid_t process = fork();
   if (process == 0) {
@@ -267,8 +268,6 @@ void end_as_rank_1(Communicator& communicator) {
   int status = 1;
   EXPECT_EQ(waitpid(process, &status, 0), process);
   EXPECT_EQ(status, 0);
-  communicator.gather("");
-  communicator.gather("");  // so that ranks exchange messages
 }
 
 TEST(Communicator, WaitsNoLongerForAProcessThatHasEndedWhenTheJobIsToEnd) {

@@ -391,8 +391,8 @@ std::optional<TcpOptions> tcp_options_of_environment() {
   TcpOptions options{.host = host};
   options.world = {.size = number_of("WORLD_SIZE", 1),
                    .rank = number_of("RANK", 0),
-                   .local_size = number_of("LOCAL_WORLD_SIZE", 1),
-                   .local_rank = number_of("LOCAL_RANK", 0)};
+                   .local_size = number_of("LOCAL_WORLD_SIZE", 0),
+                   .local_rank = number_of("LOCAL_RANK", -1)};
   const int port = number_of("WARPSTEP_PORT", number_of("MASTER_PORT", 29500) + 1);
   if (options.world.size < 1 || options.world.rank >= options.world.size)
     fail<UsageError>("RANK={} is not below WORLD_SIZE={}", options.world.rank, options.world.size);

@@ -23,9 +23,9 @@ struct TcpOptions {
 };
 
 // The place in a job that the environment gives: RANK, WORLD_SIZE and MASTER_ADDR, with LOCAL_RANK
-// and LOCAL_WORLD_SIZE (as torchrun sets them), and the port after MASTER_PORT, on which torchrun
-// itself listens, or WARPSTEP_PORT. Empty without the first three. UsageError for values that are
-// not numbers or do not fit together.
+// and LOCAL_WORLD_SIZE (as torchrun sets them; a Communicator finds out what is missing), and the
+// port after MASTER_PORT, on which torchrun itself listens, or WARPSTEP_PORT. Empty without the
+// first three. UsageError for values that are not numbers or do not fit together.
 std::optional<TcpOptions> tcp_options_of_environment();
 
 // Connects all ranks with each other. Throws RankError that names the missing ranks, or why rank 0

@@ -63,6 +63,23 @@ TEST(Tcp, SumsOverThreeRanks) {
   EXPECT_THAT(errors, ElementsAre("", "", ""));
 }
 
+// As of srun, which sets no LOCAL_WORLD_SIZE.
+TEST(Tcp, FindsTheRanksOfAMachineThatNoLauncherCounted) {
+  const std::uint16_t port = free_port();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      TcpOptions options = options_of(rank, 3, port);
+      options.world.local_size = 0;
+      options.world.local_rank = -1;
+      Communicator communicator(open_tcp(options));
+      communicator.share_memory();
+      EXPECT_EQ(communicator.world().local_size, 3);
+      EXPECT_EQ(communicator.world().local_rank, rank);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(Tcp, NamesRanksThatDoNotConnect) {
   const auto errors =
       as_tcp_ranks(4, 2, std::chrono::milliseconds(300), [](Communicator&) { FAIL(); });
@@ -230,6 +247,9 @@ TEST_F(TcpEnvironment, IsThatOfTorchrun) {
   set("WORLD_SIZE", "4");
   EXPECT_FALSE(tcp_options_of_environment());
   set("MASTER_ADDR", "node0");
+  ASSERT_TRUE(tcp_options_of_environment());
+  EXPECT_EQ(tcp_options_of_environment()->world.local_size, 0);  // not known
+  EXPECT_EQ(tcp_options_of_environment()->world.local_rank, -1);
   set("LOCAL_RANK", "1");
   set("LOCAL_WORLD_SIZE", "2");
   set("MASTER_PORT", "29400");

@@ -246,6 +246,10 @@ def seen(jobs):
     # A median is at most twice the mean of the same steps, and each step's shortest exchange at most the mean of its ranks.
     assert sums["bytes"] > 1e6 and 0 < sums["transfer_ns"] <= 2 * sums["mean_ns"] and sums["bytes_per_second"] > 1e7, sums
     assert all(row["communication_ns"] > 0 for row in read["ranks"]), read["ranks"]
+    resume = [jobs.warpstep, "train", "--resume", jobs.folder / "seen-spans", "--steps", "70", "--profile", "off"]
+    job = subprocess.run([*MPIRUN, "-np", "2", *resume], env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True,
+                         timeout=120)
+    assert job.returncode == 0 and "exchanges take" in job.stdout and "all_reduce " not in job.stdout, job.stdout
 
 
 def half_an_update(jobs):

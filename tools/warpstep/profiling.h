@@ -75,6 +75,8 @@ class Profiling final : public TrainObserver {
   // peaks (measure_peaks); an empty object without windows. Called by finish() if it was not
   // before.
   nlohmann::ordered_json end_windows(const std::shared_ptr<Backend>& backend);
+  // After end_windows(): whether this process recorded any.
+  bool has_windows() const { return has_windows_; }
   // Completes the session and, if it has windows, writes the report.
   void finish(const Source& training, const std::shared_ptr<Backend>& backend,
               const nlohmann::ordered_json& loading);

@@ -239,14 +239,19 @@ std::string counted_ranks(const std::vector<Json>& ranks, bool on_device) {
 }  // namespace
 
 void report_ranks(Communicator& communicator, const std::string& out, const RankTotals& own) {
-  const Json mine{
-      {"host", host_name()}, {"step", own.step_seconds}, {"exchange", own.exchange_seconds}};
+  const Json mine{{"host", host_name()},
+                  {"step", own.step_seconds},
+                  {"exchange", own.exchange_seconds},
+                  {"spans", own.has_spans}};
   std::vector<Json> ranks;  // and all have written their profiles
   for (const std::string& text : communicator.gather(mine.dump()))
     ranks.push_back(Json::parse(text));
   if (communicator.world().rank > 0 || own.step_seconds == 0) return;
+  const bool all_have_spans =
+      std::ranges::all_of(ranks, [](const Json& rank) { return rank.at("spans").get<bool>(); });
   try {
-    if (const auto view = profiled_ranks(out, communicator.world().size)) {
+    if (const auto view = all_have_spans ? profiled_ranks(out, communicator.world().size)
+                                         : std::optional<profiler::RanksView>()) {
       print_result("\n{}", text_of_ranks(*view, true));
       return;
     }

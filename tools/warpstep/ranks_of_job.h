@@ -76,6 +76,7 @@ struct RankTotals {
   double step_seconds = 0;      // a step's
   double exchange_seconds = 0;  // of that, on the host
   bool on_device = false;       // gradients are exchanged there, which the host does not see
+  bool has_spans = false;       // its profile has some of this process, not only of one before
 };
 void report_ranks(Communicator& communicator, const std::string& out, const RankTotals& own);
 

@@ -422,7 +422,8 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
         *ranks, job.options.out,
         {.step_seconds = totals.step_seconds(),
          .exchange_seconds = exchanges.seconds() / std::max(1.0, static_cast<double>(totals.steps)),
-         .on_device = job.device.backend->steps_in_flight() > 0});
+         .on_device = job.device.backend->steps_in_flight() > 0,
+         .has_spans = profiling.has_windows()});
   if (ending.outcome != Outcome::interrupted) return done;
   say("interrupted; continue with: warpstep train --resume {}\n", shell_word(job.options.out));
   return interrupted;

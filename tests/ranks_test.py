@@ -68,7 +68,9 @@ def equal_bits(jobs):
 def killed(jobs):
     """A rank that dies ends the job within seconds; the others say where they were; the run continues."""
     out = jobs.folder / "killed"
-    job = jobs.start("-np", "2", *jobs.command("killed", "--steps", "1000000", "--epochs", "0", "--checkpoint-every", "20"))
+    parts = jobs.command("killed", "--steps", "1000000", "--epochs", "0", "--checkpoint-every", "20")
+    parts[parts.index("--profile") + 1] = "steps"
+    job = jobs.start("-np", "2", *parts)
     until = time.monotonic() + 60
     while not list(out.glob("checkpoint-*.safetensors")) and time.monotonic() < until:
         time.sleep(0.05)
@@ -80,6 +82,7 @@ def killed(jobs):
     assert time.monotonic() - begin < 20, "a job with a dead rank ran on"
     assert job.returncode != 0
     assert "which did not answer" in said and "the last checkpoint saved is" in said, said
+    assert "a partial profile was saved" in said.split("the last checkpoint saved is")[1], said
     step = max(int(path.stem.split("-")[1]) for path in out.glob("checkpoint-*.safetensors"))
     job = jobs.start("-np", "2", jobs.warpstep, "train", "--resume", out, "--steps", str(step + 5))
     finished(job)

@@ -239,6 +239,7 @@ std::string counted_ranks(const std::vector<Json>& ranks, bool on_device) {
 }  // namespace
 
 void report_ranks(Communicator& communicator, const std::string& out, const RankTotals& own) {
+  std::fflush(stdout);  // this rank is done, and another may end the job
   const Json mine{{"host", host_name()},
                   {"step", own.step_seconds},
                   {"exchange", own.exchange_seconds},
@@ -286,6 +287,8 @@ void end_job(Communicator& communicator, const std::string& error, int code, boo
   const int rank = communicator.world().rank;
   if (rank > 0) std::this_thread::sleep_for(milliseconds(1500));
   output::put(stderr, "warpstep train: rank {}: {}\n", rank, error);
+  if (rank == 0) output::put(stderr, "{}", output::below_error);
+  std::fflush(stdout);  // no buffer is written after this
   std::fflush(stderr);
   communicator.abort(code);
 }

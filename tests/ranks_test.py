@@ -120,14 +120,14 @@ def interrupted(jobs):
         time.sleep(0.05)
     ranks = ranks_of(job)
     os.kill(ranks[0], signal.SIGSTOP)
-    newest = max(out.glob("checkpoint-*.safetensors"))
     for rank in ranks:
         os.kill(rank, signal.SIGTERM)
     time.sleep(1.2)
     os.kill(ranks[0], signal.SIGCONT)
     said = job.communicate(timeout=60)[1]
     assert "interrupted; continue with" in said and "waited" not in said, said
-    assert max(out.glob("checkpoint-*.safetensors")) > newest, "the last checkpoint of an interrupted job is missing"
+    summary, newest = json.loads((out / "summary.json").read_text()), max(out.glob("checkpoint-*.safetensors"))
+    assert (summary["outcome"], summary["steps"]) == ("interrupted", int(newest.stem.split("-")[1])), (summary, newest)
 
 
 def left(jobs):

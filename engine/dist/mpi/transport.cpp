@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -68,7 +69,8 @@ class MpiTransport final : public Transport {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       int arrived = 0;
       MPI_Request_get_status(requests_[i], &arrived, MPI_STATUS_IGNORE);
-      if (arrived == 0 && (peers.empty() || peers.back() != peers_[i])) peers.push_back(peers_[i]);
+      if (arrived == 0 && std::ranges::find(peers, peers_[i]) == peers.end())
+        peers.push_back(peers_[i]);  // of both what is sent and what is received
     }
     return peers;
   }

@@ -281,7 +281,11 @@ def masked(jobs):
                          "--std", "0.5,0.5,0.5", data="broken")
     parts[parts.index("--batch") + 1] = "2"
     finished(jobs.start("-np", "2", *parts))
-    assert 0.0 in losses(jobs.folder / "masked"), losses(jobs.folder / "masked")
+    out = jobs.folder / "masked"
+    assert 0.0 in losses(out), losses(out)
+    rows = [len((run / "bad_samples.jsonl").read_text().splitlines()) for run in (out, out / "ranks/1")]
+    counted = [json.loads((run / "summary.json").read_text())["bad_rows"] for run in (out, out / "ranks/1")]
+    assert min(rows) > 0 and counted == [sum(rows), rows[1]], (rows, counted)
 
 
 def parent_of(process):

@@ -262,6 +262,13 @@ void report_ranks(Communicator& communicator, const std::string& out, const Rank
   print_result("  ranks      {}\n", counted_ranks(ranks, own.on_device));
 }
 
+std::uint64_t rows_of_job(Communicator* communicator, std::uint64_t own) {
+  if (!communicator) return own;
+  double rows = static_cast<double>(own);
+  communicator->sum(std::span(&rows, 1));
+  return communicator->world().rank == 0 ? static_cast<std::uint64_t>(rows) : own;
+}
+
 void meet(Communicator& communicator) {
   communicator.gather("");
 }

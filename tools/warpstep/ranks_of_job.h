@@ -80,6 +80,9 @@ struct RankTotals {
 };
 void report_ranks(Communicator& communicator, const std::string& out, const RankTotals& own);
 
+// On rank 0 the sum over all ranks, on the others their own.
+std::uint64_t rows_of_job(Communicator* communicator, std::uint64_t own);
+
 // The verdict and tables of `warpstep ranks`; `brief`: at the end of a job.
 std::string text_of_ranks(const profiler::RanksView& view, bool brief = false);
 

@@ -351,7 +351,7 @@ Json summary_of(const Job& job, const Ending& ending, const Totals& totals, cons
     summary["machine"] = machine_json(machine);
     summary["machine"]["pinned"] = job.device.pinning;
   }
-  summary["bad_rows"] = bad.rows();
+  summary["bad_rows"] = rows_of_job(job.options.communicator.get(), bad.rows());
   summary["loading"] = loading_json(job.training);
   if (totals.steps == 0)  // keep the measurements of an earlier process
     for (const Json earlier = earlier_summary(run); const char* key : {"bad_rows", "loading"})

@@ -82,6 +82,16 @@ def shares(jobs):
 def failures(jobs):
     code, said = train(jobs, "one-gpu", env={"WARPSTEP_FAKE_DEVICES": "1"})
     assert code != 0 and "ranks 0 and 1 both use the GPU at 0000:01:00.0" in said, said
+    def auto(out, *more, env):  # options of rank 1
+        parts = jobs.command(out, "--steps", "4", "--epochs", "9", "--plan-cache", "off")
+        parts[parts.index("--device") + 1] = "auto"
+        job = jobs.start("-np", "1", *parts, ":", "-np", "1", *more, *parts, env=env)
+        return job.communicate(timeout=60)[1], job.returncode
+
+    said, code = auto("auto-one-gpu", env={"WARPSTEP_FAKE_DEVICES": "1"})
+    assert code != 0 and "ranks 0 and 1 both use the GPU at 0000:01:00.0" in said, said
+    said, code = auto("auto-none", "-x", "WARPSTEP_FAKE_DEVICES=0", env=TWO_GPUS)
+    assert code == 2 and "rank 1 can use no GPU: " in said and "rank 0 can: give --device cpu" in said, said
     code, said = train(jobs, "too-many", ranks=3)
     assert code != 0 and "rank 2 is number 3 of 3 on this machine, which has 2 CUDA devices" in said, said
     smaller = ("-x", "WARPSTEP_BUCKET_MIB=0.02", "-x", "WARPSTEP_FAKE_DEVICES=2")

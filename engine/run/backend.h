@@ -69,6 +69,8 @@ class Kernel {
 struct BackendOptions {
   int threads = 0;  // CPU threads of the kernels; 0: all this process may run on
   std::shared_ptr<Communicator> communicator;  // of a data-parallel job; null: none
+  // Only to learn whether it opens: does nothing that the ranks of a job do together.
+  bool is_trial = false;
   bool exact_math = false;  // no algorithm that trades accuracy for speed (Winograd)
   // For the CUDA backend only.
   // Ordinal; none: device 0, or in a data-parallel job one for each rank of this machine.

@@ -97,8 +97,12 @@ class Cuda final : public Backend {
   explicit Cuda(const BackendOptions& options) {
     ranges::follow();
     context_.settings = open_device(options);
-    if (options.communicator && options.communicator->world().size > 1 && has_device())
-      context_.nccl = std::make_shared<Nccl>(options.communicator, context_.settings);
+    if (options.communicator && options.communicator->world().size > 1 && has_device()) {
+      if (options.is_trial)
+        Nccl::require_library();
+      else
+        context_.nccl = std::make_shared<Nccl>(options.communicator, context_.settings);
+    }
     context_.dnn = dnn::open_library(context_.settings);
     context_.matmul = open_matmul_library(context_.settings);
     context_.own_kernels = std::make_unique<OwnKernels>(context_.settings);

@@ -167,6 +167,10 @@ Nccl::Nccl(std::shared_ptr<Communicator> communicator, const Settings& settings)
   comm_ = library_.connect(*communicator_, id, settings);
 }
 
+void Nccl::require_library() {
+  Library::get();
+}
+
 Nccl::~Nccl() {
   if (comm_ && failure_.empty()) library_.destroy(comm_);
 }

@@ -23,6 +23,7 @@ class Nccl {
   // Throws DeviceError where libnccl.so.2 is not found, or two ranks have one device.
   Nccl(std::shared_ptr<Communicator> communicator, const Settings& settings);
   ~Nccl();
+  static void require_library();  // throws DeviceError where it is not found
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
 

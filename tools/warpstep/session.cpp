@@ -106,6 +106,41 @@ int threads_in(const std::string& description) {
   return threads;
 }
 
+// Why this rank can use no GPU; empty if it can. Waits for no other rank.
+std::string why_no_gpu(BackendOptions backend) {
+  backend.is_trial = true;
+  try {
+    open_backend("cuda", backend);
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+// Ranks open their GPUs together, so that all of a job do or none. `why`: this rank's, of no GPU.
+std::string device_of_ranks(const RunOptions& options, const BackendOptions& backend,
+                            std::string& why) {
+  Communicator& ranks = *options.communicator;
+  const std::vector<std::string> devices = ranks.gather(options.device);
+  for (std::size_t rank = 1; rank < devices.size(); ++rank)
+    if (devices[rank] != devices[0])
+      fail<UsageError>(
+          "rank {} differs from rank 0 in --device: {} instead of {}; start all ranks with the "
+          "same options",
+          rank, devices[rank], devices[0]);
+  if (options.device != "auto") return options.device;
+  why = why_no_gpu(backend);
+  const std::vector<std::string> reasons = ranks.gather(why);
+  const auto with = std::ranges::find(reasons, ""),
+             without = std::ranges::find_if(reasons, [](const auto&text) { return !text.empty(); });
+  if (without == reasons.end()) return "cuda";
+  if (with == reasons.end()) return "cpu";
+  fail<UsageError>(
+      "rank {} can use no GPU: {}; rank {} can: give --device cpu, or start no more ranks on a "
+      "machine than it has GPUs",
+      without - reasons.begin(), *without, with - reasons.begin());
+}
+
 }  // namespace
 
 Device open_device(const RunOptions& options) {
@@ -124,6 +159,12 @@ Device open_device(const RunOptions& options) {
     if (name.starts_with("cuda")) warn_of_unused_cache(backend.plan_cache);
     return device;
   };
+  if (options.world().size > 1) {
+    std::string why;
+    Device device = open(device_of_ranks(options, backend, why));
+    device.why = why;
+    return device;
+  }
   if (options.device != "auto") return open(options.device);
   try {
     return open("cuda");

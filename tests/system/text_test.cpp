@@ -163,6 +163,12 @@ TEST_F(Text, TakesValidationFromTheEndOfOneFile) {
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
   EXPECT_EQ(Json::parse(evaluated.out)["tokens"], 499);
   expect_logits_of(Json::parse(evaluated.out)["loss"].get<double>(), 499);
+  // Tokens that were trained on would be validated on.
+  const Ended other =
+      run({"train", "--resume", out_, "--val-split", "0.5", "--allow-changed-data"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("--val-split 0.5: the run in " + out_ +
+                                   " has 0.25, which --resume cannot change"));
 }
 
 // A model of a plugin, whose own loss is a loop over tokens: the numbers of the batched loss, also

@@ -129,7 +129,7 @@ OptionGroup data_group() {
          .check = number_up_to(1, false)},
         &O::val_split,
         with_data,
-        Resume::at_epoch_end},
+        Resume::never},  // what was trained on would be validated on
        {{.name = "--val-seed",
          .help = "chooses the images of --val-split, which are the same for any --seed",
          .check = whole_number(0, UINT64_MAX)},

@@ -219,6 +219,22 @@ TEST_F(Text, IsNotEvaluatedWithTokensOfAnotherTokenizer) {
               HasSubstr(other + "/tokenizer.json: is not the tokenizer of the run, " + out_));
 }
 
+// Data without a tokenizer have as many tokens as their largest id says.
+TEST_F(Text, IsEvaluatedWithItsOwnVocabulary) {
+  ASSERT_EQ(run(with(start(out_), "--steps", "1")).exit_code, 0);
+  const auto evaluated = [&](const std::string& name, char largest) {
+    std::string ids;
+    for (int i = 0; i < 200; ++i) ids += {static_cast<char>(i % (largest + 1)), '\0'};
+    for (const char* split : {"/train.bin", "/val.bin"}) put(folder_ / (name + split), ids);
+    return run({"eval", out_, "--data", folder_ / name});
+  };
+  const Ended few = evaluated("few", 2), many = evaluated("many", 9);
+  EXPECT_EQ(few.exit_code, 0) << few.err;
+  EXPECT_EQ(many.exit_code, 1);
+  EXPECT_THAT(many.err, HasSubstr("the data have ids up to 9 (the largest id), and the run knows 7 "
+                                  "tokens"));
+}
+
 TEST_F(Text, RefusesWhatIsNoPlugin) {
   const auto error = [&](const std::string& file) {
     return run({"explain", "--plugin", file, "gpt2-nano"}).err;

@@ -231,6 +231,35 @@ void require_same_tokenizer(const Subject& subject, const data::TokenData& data)
       *data.tokenizer, own.string(), shell_word(own.string()));
 }
 
+// The tokens that a run knows; 0: its configuration does not say.
+std::int64_t vocabulary_of_run(const Subject& subject) {
+  const auto data = subject.config().find("data");
+  if (data == subject.config().end() || !data->is_object()) return 0;
+  const auto found = data->find("vocabulary");
+  if (found == data->end() || !found->is_number_unsigned() ||
+      found->get<std::uint64_t>() > std::uint64_t{1} << 31)
+    return 0;
+  return found->get<std::int64_t>();
+}
+
+// The model is the run's, also where other data have fewer tokens.
+void use_vocabulary_of_run(const Subject& subject, Source& source) {
+  const std::int64_t own = vocabulary_of_run(subject), of_data = source.text->vocabulary;
+  if (own == 0 || own == of_data) return;
+  const models::Model& model = models::find(subject.options.model);
+  const std::int64_t known = std::max(
+      own, models::resolve_settings(model, subject.options.model_option).whole_or("vocabulary", 0));
+  if (of_data > known)
+    fail<DataError>(
+        "{}: the data have ids up to {} ({}), and the run knows {} tokens; evaluate on tokens that "
+        "the tokenizer of the run has made",
+        source.path(), of_data - 1, source.text->vocabulary_from, known);
+  auto text = std::make_shared<data::TokenData>(*source.text);
+  text->vocabulary = own;
+  text->vocabulary_from = subject.checkpoint().string();
+  source.text = std::move(text);
+}
+
 // Names of classes that only count them say nothing.
 bool are_numbers(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -249,8 +278,11 @@ void note_other_names(const data::Dataset& set, const std::vector<std::string>& 
 }
 
 // What would otherwise be reported as tensors of other shapes, or counts of --mean.
-void require_same_kind(const Subject& subject, const Source& source) {
-  if (source.is_text()) return require_same_tokenizer(subject, *source.text);
+void require_same_kind(const Subject& subject, Source& source) {
+  if (source.is_text()) {
+    require_same_tokenizer(subject, *source.text);
+    return use_vocabulary_of_run(subject, source);
+  }
   const auto then = subject.config().find("data");
   if (then == subject.config().end() || !then->is_object()) return;
   const auto shape = then->find("image_shape");

@@ -65,6 +65,32 @@ TEST_F(UpdateOptions, ARunHasThemAll) {
   EXPECT_TRUE(saved.contains("optimizer.momentum_buffer.fc1.weight"));
 }
 
+// A model may know more tokens than the data have: no label is one of them.
+TEST_F(UpdateOptions, ClassWeightsOfTextAreThoseOfTheData) {
+  const std::string tokens = folder_ / "tokens";
+  std::string ids;
+  for (int i = 0; i < 200; ++i) ids += {static_cast<char>(i % 3), '\0'};
+  for (const char* split : {"/train.bin", "/val.bin"}) put(tokens + split, ids);
+  const Ended ended = run({"train",           "gpt2-nano",
+                           "--data",          tokens,
+                           "--model-option",  "layers=1",
+                           "--model-option",  "width=32",
+                           "--model-option",  "vocabulary=5",
+                           "--sequence",      "8",
+                           "--batch",         "4",
+                           "--steps",         "2",
+                           "--device",        "cpu",
+                           "--class-weights", "1,2,0.5",
+                           "--out",           out_});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_NEAR(evaluated(out_, {})["loss"].get<double>(),
+              read_json(out_ + "/summary.json")["test"]["loss"].get<double>(), 1e-9);
+  EXPECT_EQ(tensors(checkpoints(out_).back()).at("wte.weight").size(), 4U * 5 * 32);
+  const Ended explained = run({"explain", "gpt2-nano", "--batch", "1", "--model-option",
+                               "vocabulary=3", "--class-weights", "1,2,0.5", "--device", "ref"});
+  EXPECT_EQ(explained.exit_code, 0) << explained.err;
+}
+
 // Also in the middle of an accumulation.
 TEST_F(UpdateOptions, AResumedRunEndsWithTheSameBits) {
   const std::string alone = folder_ / "alone";

@@ -132,13 +132,15 @@ int explain_model(const ExplainOptions& options) {
   models::BuildOptions build;
   build.batch = options.run.batch;
   build.classes = options.classes;
-  build.loss = loss_options(options.run, options.classes);
   if (model.is_text()) {
     build.settings = models::resolve_settings(model, options.run.model_option);
     build.sequence = options.run.sequence;
+    const std::int64_t own = build.settings.whole_or("vocabulary", 0);
+    build.classes = own > 0 ? own : models::gpt2_vocabulary;
   } else if (!options.run.model_option.empty()) {
     models::resolve_settings(model, options.run.model_option);  // refuses them
   }
+  build.loss = loss_options(options.run, build.classes);
   if (options.image > 0 && !model.is_text())
     build.image = {options.image, options.image, model.image[2]};
   const std::shared_ptr<Backend> backend = backend_of(options);

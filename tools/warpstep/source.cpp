@@ -92,6 +92,14 @@ std::span<const std::uint8_t> resident_pixels(const Source& source) {
           source.dataset->size() * idx(source.dataset->image_shape().count())};
 }
 
+// A model may know more tokens than its data have, to which --class-weights gives no weight.
+void pad_class_weights(std::vector<float>& weights, const RunOptions& options) {
+  const std::int64_t own =
+      models::resolve_settings(models::find(options.model), options.model_option)
+          .whole_or("vocabulary", 0);
+  if (!weights.empty() && idx(own) > weights.size()) weights.resize(idx(own), 1.0F);
+}
+
 // Without a device loader threads compete with the kernels for cores: one is enough for models of
 // small images, and more start if it is not.
 int first_workers(bool device) {
@@ -270,6 +278,7 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
   with.memory_limit_bytes = parse_bytes(options.memory);
   with.memory = source.slots.get();
   with.class_weights.assign(options.class_weights.begin(), options.class_weights.end());
+  if (source.is_text()) pad_class_weights(with.class_weights, options);
   if (!training) with.thread_name = "test loader";
   if (source.is_text())
     source.loader = std::make_unique<data::Loader>(
@@ -310,6 +319,7 @@ models::BuildOptions build_options(const RunOptions& options, const Source& sour
   if (source.is_text()) {
     models::BuildOptions build{.batch = options.batch};
     build.loss = loss_options(options, source.text->vocabulary);
+    pad_class_weights(build.loss.class_weights, options);
     build.uploaded = has_own_memory(backend);
     build.settings = models::resolve_settings(models::find(options.model), options.model_option);
     build.sequence = source.windows.sequence;

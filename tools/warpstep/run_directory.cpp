@@ -132,7 +132,8 @@ RunLock lock_new_run(const fs::path& run) {
 namespace {
 
 constexpr std::string_view metrics_name = "metrics.jsonl";
-// --overwrite only replaces it: a folder of tokens may be given by mistake, which has one too.
+// --overwrite removes only a run's: a folder of tokens, or of a model of transformers, may be given
+// by mistake, which have one too.
 constexpr std::string_view tokenizer_name = "tokenizer.json";
 
 bool is_one_of_ours(std::string_view name) {
@@ -180,6 +181,8 @@ void remove_exports(const fs::path& folder) {
 
 // What an earlier run has written, also its other ranks.
 void remove_run(const fs::path& run) {
+  if (fs::exists(run / "config.json") && fs::exists(run / metrics_name))
+    fs::remove(run / tokenizer_name);
   for (const fs::path& entry : entries_of(run))
     if (is_ours(entry)) fs::remove(entry);
   remove_exports(run / "trace");

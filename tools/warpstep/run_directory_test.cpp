@@ -19,8 +19,9 @@ TEST(RunDirectory, OverwritesAllThatARunWroteAndNothingElse) {
   for (const std::string_view format : export_folder::all)
     for (const std::string place : {"/trace/", "/trace/session-2/", "/ranks/1/trace/"})
       put(run + place + std::string(format) + "/x", std::string("old"));
-  for (const char* name : {"/session.prof", "/session-2.prof", "/config.json", "/best.safetensors",
-                           "/ranks/1/session.prof", "/ranks/1/config.json", "/ranks/2/config.json"})
+  for (const char* name :
+       {"/session.prof", "/session-2.prof", "/config.json", "/best.safetensors", "/metrics.jsonl",
+        "/tokenizer.json", "/ranks/1/session.prof", "/ranks/1/config.json", "/ranks/2/config.json"})
     put(run + name, std::string("old"));
   for (const char* name : {"/notes.txt", "/trace/mine.json", "/ranks/1/notes.txt"})
     put(run + name, std::string("a user's"));
@@ -31,6 +32,11 @@ TEST(RunDirectory, OverwritesAllThatARunWroteAndNothingElse) {
   EXPECT_THAT(left, testing::UnorderedElementsAre("/metrics.jsonl", "/notes.txt",
                                                   "/trace/mine.json", "/ranks/1/notes.txt"));
   EXPECT_FALSE(fs::exists(run + "/ranks/2"));
+  // A folder of a model of transformers, given by mistake.
+  for (const char* name : {"model/config.json", "model/tokenizer.json"})
+    put(folder / name, std::string("a user's"));
+  RunDirectory::create(folder / "model", true);
+  EXPECT_TRUE(fs::exists(folder / "model/tokenizer.json"));
 }
 
 TEST(DefaultOut, IsOfOneProcessAloneAndGoesIfNothingIsWritten) {

@@ -62,6 +62,7 @@ class TokenizerReader {
   std::unique_ptr<Tokenizer> read() {
     if (!file_.is_object()) refuse("is not a JSON object");
     require_absent(file_, "normalizer");
+    check_post_processor(optional_member(file_, "post_processor"));
     const PlainJson& model = member(file_, "model");
     if (!model.is_object() || (model.contains("type") && text_of(model, "type") != "BPE"))
       refuse("model.type is not BPE, the only one supported");
@@ -128,6 +129,19 @@ class TokenizerReader {
           "supported");
   }
 
+  // ByteLevel's moves offsets; the others surround texts with tokens.
+  void check_post_processor(const PlainJson& processor) const {
+    if (processor.is_null()) return;
+    const std::string type = processor.is_object() ? text_of(processor, "type") : std::string();
+    if (type == "ByteLevel") return;
+    const PlainJson& several =
+        type == "Sequence" ? optional_member(processor, "processors") : processor;
+    if (!several.is_array())
+      refuse("its post_processor '{}' adds tokens to texts, which is not supported",
+             printable(type));
+    for (const PlainJson& one : several) check_post_processor(one);
+  }
+
   std::int64_t id_of(const PlainJson& value, const std::string& token) const {
     if (!value.is_number_integer() || value < 0 || value >= most_vocabulary)
       refuse("the id of '{}' is not a number from 0 to {}", printable(token), most_vocabulary - 1);
@@ -154,6 +168,9 @@ class TokenizerReader {
       const std::string content = text_of(token, "content");
       const auto id = static_cast<std::int32_t>(id_of(optional_member(token, "id"), content));
       if (content.empty()) refuse("the added token {} has no content", id);
+      if (optional_member(token, "special") == false)
+        refuse("the added token '{}' is not special: it is matched in text, which is not supported",
+               printable(content));
       const auto [found, is_new] = ids_.emplace(content, id);
       if (found->second != id)
         refuse("the token '{}' has the ids {} and {}", printable(content), found->second, id);

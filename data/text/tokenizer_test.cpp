@@ -217,6 +217,19 @@ TEST_F(Text, RefusesFilesThatWouldEncodeOtherwise) {
   EXPECT_THAT(json_refusal("\"use_regex\": true", "\"use_regex\": false"), HasSubstr("use_regex"));
   EXPECT_THAT(json_refusal("{\"type\": \"ByteLevel\"", "{\"type\": \"Metaspace\""),
               HasSubstr("pre_tokenizer is not ByteLevel"));
+  EXPECT_THAT(json_refusal("\"special\": true", "\"special\": false"),
+              HasSubstr("the added token '<|endoftext|>' is not special: it is matched in text"));
+  const auto processor_refusal = [&](const std::string& json) {
+    return json_refusal("\"post_processor\": null", "\"post_processor\": " + json);
+  };
+  const std::string harmless = R"({"type": "ByteLevel", "trim_offsets": false})",
+                    adds = R"({"type": "TemplateProcessing", "single": []})";
+  EXPECT_EQ(processor_refusal(harmless), "");
+  EXPECT_EQ(processor_refusal(R"({"type": "Sequence", "processors": [)" + harmless + "]}"), "");
+  for (const std::string& json :
+       {adds, R"({"type": "Sequence", "processors": [)" + harmless + ", " + adds + "]}"})
+    EXPECT_THAT(processor_refusal(json),
+                HasSubstr("its post_processor 'TemplateProcessing' adds tokens to texts"));
 }
 
 TEST_F(Text, RefusesVocabulariesThatDoNotFit) {

@@ -133,12 +133,11 @@ class BytePairTokenizer final : public Tokenizer {
   static std::array<std::int32_t, 256> ids_of_bytes(const BytePairVocabulary& vocabulary) {
     std::array<std::int32_t, 256> ids{};
     ids.fill(-1);
+    const std::vector<char> special = vocabulary.are_special();
     for (std::size_t i = vocabulary.tokens.size(); i-- > 0;) {  // the first of equal tokens
       const auto id = static_cast<std::int32_t>(i);
       const std::string& token = vocabulary.tokens[i];
-      if (token.size() == 1 &&
-          std::ranges::find(vocabulary.special, id) == vocabulary.special.end())
-        ids[static_cast<unsigned char>(token[0])] = id;
+      if (token.size() == 1 && !special[i]) ids[static_cast<unsigned char>(token[0])] = id;
     }
     const auto* const missing = std::ranges::find(ids, -1);
     if (missing != ids.end())
@@ -273,6 +272,12 @@ BytePairVocabulary byte_pair_vocabulary(std::span<const std::array<std::int32_t,
   vocabulary.special.push_back(*vocabulary.end_of_text);
   vocabulary.tokens.emplace_back(end_of_text_name);
   return vocabulary;
+}
+
+std::vector<char> BytePairVocabulary::are_special() const {
+  std::vector<char> special_of(tokens.size());
+  for (const std::int32_t id : special) special_of.at(static_cast<std::size_t>(id)) = 1;
+  return special_of;
 }
 
 std::string printable_bytes(std::string_view bytes) {

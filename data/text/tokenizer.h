@@ -66,6 +66,8 @@ struct BytePairVocabulary {
   // Tokens that no text is encoded to, and which files hold as they are: <|endoftext|> and others.
   std::vector<std::int32_t> special;
   std::optional<std::int32_t> end_of_text;
+
+  std::vector<char> are_special() const;  // of each id
 };
 // Throws UsageError when a byte has no token.
 std::unique_ptr<Tokenizer> make_byte_pair_tokenizer(BytePairVocabulary vocabulary);

@@ -293,10 +293,9 @@ std::string json_of(const BytePairVocabulary& vocabulary) {
                             R"("rstrip": false, "normalized": false, "special": true}})",
                             id, json_string(vocabulary.tokens[static_cast<std::size_t>(id)])));
   std::vector<std::string> texts;
+  const std::vector<char> special = vocabulary.are_special();
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    const bool special = std::ranges::find(vocabulary.special, static_cast<std::int32_t>(id)) !=
-                         vocabulary.special.end();
-    texts.push_back(special ? vocabulary.tokens[id] : printable_bytes(vocabulary.tokens[id]));
+    texts.push_back(special[id] ? vocabulary.tokens[id] : printable_bytes(vocabulary.tokens[id]));
     append_item(tokens, fmt::format("{}: {}", json_string(texts[id]), id));
   }
   for (const Merge& merge : vocabulary.merges)

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -198,6 +199,23 @@ TEST_F(Text, ReadsOtherFilesOfTheFormat) {
   EXPECT_THAT(tokenizer->encode("that"), ElementsAre(257, 'a' + 1, 't' + 1));
   EXPECT_EQ(tokenizer->decode(Ids{258, 0}), "é <|endoftext|>");
   EXPECT_EQ(reloaded(*tokenizer)->json(), tokenizer->json());
+}
+
+TEST_F(Text, WritesManySpecialTokensAsFastAsItReadsThem) {
+  std::string added;
+  for (int i = 0; i < 200'000; ++i)
+    added += fmt::format(R"({{"id": {}, "content": "<{}>"}},)", 263 + i, i);
+  std::string json = small()->json();
+  const std::string list = "\"added_tokens\": [";
+  json.insert(json.find(list) + list.size(), added);
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  ASSERT_EQ(load_refusal(json), "");
+  const auto tokenizer = load_tokenizer(folder_ / "bad.json");
+  const auto loaded = Clock::now();
+  EXPECT_GT(tokenizer->json().size(), json.size());
+  EXPECT_LT(Clock::now() - loaded, 4 * (loaded - begin));
+  EXPECT_EQ(tokenizer->bytes_of(200'262), "<199999>");
 }
 
 TEST_F(Text, RefusesFilesThatWouldEncodeOtherwise) {

@@ -146,8 +146,15 @@ TEST_F(Text, ResumesInMidEpochBitForBit) {
   const std::string alone = folder_ / "alone";
   ASSERT_EQ(run(with(start(alone), "--steps", "20")).exit_code, 0);
   ASSERT_EQ(run(with(start(out_), "--steps", "7", "--keep-checkpoints", "0")).exit_code, 0);
-  const Ended resumed = run({"train", "--resume", out_, "--steps", "20"});
+  // A setting that is typed again is no change, and leaves the run's others as they are.
+  const std::vector<std::string> resume{"train",   "--resume", out_,
+                                        "--steps", "20",       "--model-option"};
+  const Ended other = run(with(resume, "layers=2"));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("layers=2"), HasSubstr("which --resume cannot change")));
+  const Ended resumed = run(with(resume, "layers=1"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(run({"eval", out_, "--model-option", "layers=1"}).exit_code, 0);
   EXPECT_EQ(tensors(checkpoints(alone).back()), tensors(checkpoints(out_).back()));
 }
 

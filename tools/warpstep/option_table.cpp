@@ -1,12 +1,13 @@
 #include "tools/warpstep/option_table.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "data/load/plugin.h"
+#include "engine/core/error.h"
 #include "engine/run/trainer.h"
 #include "models/plugin.h"
 #include "profiler/recorder/rank_clock.h"
@@ -29,6 +30,12 @@ std::string shuffle_meaning(const RunOptions& options) {
   const ShuffleChoice choice = parse_shuffle(options.shuffle);
   return choice.shuffle == data::Shuffle::window ? fmt::format("window:{}", choice.window)
                                                  : options.shuffle;
+}
+
+std::string model_option_meaning(const RunOptions& options) try {
+  return models::resolve_settings(models::find(options.model), options.model_option).text();
+} catch (const UsageError&) {  // of another model; refused elsewhere
+  return fmt::format("{}", fmt::join(options.model_option, " "));
 }
 
 // Means and deviations of 0 to 255 are the commonest mistake.
@@ -205,7 +212,8 @@ OptionGroup model_group() {
          .type = "NAME=VALUE"},
         &O::model_option,
         and_sample,
-        Resume::never},
+        Resume::never,
+        model_option_meaning},
        {{.name = "--batch", .help = "images or sequences per step", .check = in_range(1, 1 << 20)},
         &O::batch,
         in_all,

@@ -232,8 +232,27 @@ RunOptions stored_options(const OptionJson& config, const std::string& file, con
   return options;
 }
 
+namespace {
+
+// Those of the run, but for the settings that are typed.
+std::vector<std::string> merged_settings(std::vector<std::string> stored,
+                                         const std::vector<std::string>& typed) {
+  const auto name = [](const std::string& assignment) {
+    return assignment.substr(0, assignment.find('='));
+  };
+  std::erase_if(stored, [&](const std::string& own) {
+    return std::ranges::any_of(typed,
+                               [&](const std::string& other) { return name(own) == name(other); });
+  });
+  stored.insert(stored.end(), typed.begin(), typed.end());
+  return stored;
+}
+
+}  // namespace
+
 RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stored,
                   std::initializer_list<std::string_view> handled) {
+  const std::vector<std::string> settings = stored.model_option;
   for (const std::string& name : parser.given()) {
     bool found = std::ranges::find(handled, name) != handled.end();
     for_each_row([&](const OptionRow& row) {
@@ -246,6 +265,8 @@ RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stor
     });
     if (!found) fail<UsageError>("{} cannot change the options of an earlier run", name);
   }
+  if (parser.given("--model-option"))
+    stored.model_option = merged_settings(settings, typed.model_option);
   return stored;
 }
 

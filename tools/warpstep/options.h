@@ -157,7 +157,8 @@ void to_json(nlohmann::ordered_json& json, const RunOptions& options);
 RunOptions stored_options(const nlohmann::ordered_json& config, const std::string& file,
                           const Parser& parser, const RunOptions& typed);
 
-// `stored`, replaced by each option that was given to `parser`. UsageError for an option that is
+// `stored`, replaced by each option that was given to `parser`; of --model-option only the settings
+// that were. UsageError for an option that is
 // neither in the table nor in `handled`, those that the caller itself applies.
 RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stored,
                   std::initializer_list<std::string_view> handled);

@@ -321,6 +321,21 @@ TEST(OptionTable, ParsesEveryOption) {
   EXPECT_EQ(merged_options, parsed);
 }
 
+TEST(OptionTable, MergesTheSettingsOfAModelOneByOne) {
+  RunOptions own;
+  own.model = "gpt2-nano";
+  own.model_option = {"layers=2", "heads=3"};
+  const auto merged_with = [&](const char* setting) {
+    const Line line({"--model-option", setting});
+    return merged(line.parser, line.typed, own, {});
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(merged_with("layers=5").model_option, ElementsAre("heads=3", "layers=5"));
+  EXPECT_THAT(merged_with("width=48").model_option, ElementsAre("layers=2", "heads=3", "width=48"));
+  EXPECT_TRUE(changes(own, merged_with("layers=2")).empty());
+  EXPECT_EQ(changes(own, merged_with("layers=5")).size(), 1U);
+}
+
 TEST(OptionTable, RefusesOptionsThatCannotBeMerged) {
   const Line out({"--out", "x"});
   EXPECT_THAT([&] { merged(out.parser, out.typed, {}, {}); },

@@ -284,8 +284,10 @@ void refuse_pickles(const InputFile& file) {
   fail<DataError>(
       "{}: is a {}, as torch.save() writes, which can run code when it is loaded; make a "
       "safetensors file of its state_dict, once: python3 -c 'import torch, safetensors.torch as s; "
-      "s.save_file({{k: v.contiguous() for k, v in torch.load(\"{}\", map_location=\"cpu\", "
-      "weights_only=True).items()}}, \"{}\", {{\"format\": \"pt\"}})'",
+      "s.save_file({{k: v.contiguous().clone() for k, v in torch.load(\"{}\", "
+      "map_location=\"cpu\", weights_only=True).items()}}, \"{}\", {{\"format\": \"pt\"}})'; where "
+      "the state_dict is a part of what was saved, torch.load(...)[\"state_dict\"].items(), of "
+      "nanoGPT [\"model\"]",
       path, zip ? "zip of pickles" : "pickle", path, out);
 }
 

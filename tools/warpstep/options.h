@@ -158,8 +158,8 @@ RunOptions stored_options(const nlohmann::ordered_json& config, const std::strin
                           const Parser& parser, const RunOptions& typed);
 
 // `stored`, replaced by each option that was given to `parser`; of --model-option only the settings
-// that were. UsageError for an option that is
-// neither in the table nor in `handled`, those that the caller itself applies.
+// that were. UsageError for an option that is neither in the table nor in `handled`, those that
+// the caller itself applies.
 RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stored,
                   std::initializer_list<std::string_view> handled);
 

@@ -220,7 +220,7 @@ void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   progress.epoch_score = record.epoch_score;
   epoch_.times += record.times;
   ++epoch_.steps;
-  epoch_.count += parts_.communicator ? record.score.count : flight.count;
+  epoch_.count += record.count;
   record::Span span(observers_name, 0, read_ns);
   for (TrainObserver* observer : parts_.observers) observer->on_step(record);
   const std::uint64_t observed = now_ns();
@@ -269,6 +269,7 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight,
                     .overflow = report.overflow != 0,
                     .skipped = report.skipped + (report.overflow != 0 ? 1 : 0),
                     .gradient_norm = report.gradient_norm,
+                    .count = score.count,
                     .score = {},
                     .epoch_score = progress.epoch_score,
                     .learning_rate = report.learning_rate,

@@ -47,8 +47,11 @@ struct StepRecord {
   bool overflow = false;     // a gradient was not finite: the update was skipped
   std::int64_t skipped = 0;  // skipped updates of the run so far
   float gradient_norm = 0;   // L2, of the update; 0 if not computed
-  Score score;               // of this batch
-  Score epoch_score;         // of the epoch so far
+  // Images or tokens of the batch. In a skipped step with a loss that is not finite the score has
+  // none of them.
+  std::int64_t count = 0;
+  Score score;        // of this batch
+  Score epoch_score;  // of the epoch so far
   float learning_rate = 0;
   std::vector<BlockStatistics> blocks;  // empty in a step that did not measure them
   StepTimes times;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -185,6 +186,37 @@ TEST(Trainer, CountsWorseEvaluationsAcrossPauses) {
 TEST(Trainer, EndsAnEpochAtTheLimitOfBatches) {
   EXPECT_EQ(SmallRun().train({.epochs = 2, .limit_batches = 1, .evaluate_every_epochs = 2}),
             "s1 e1 c1 s2 e2 v2 c2 finished");
+}
+
+// They count where a speed is measured, and in no score.
+TEST(Trainer, CountsTheImagesOfASkippedStep) {
+  struct Counted final : TrainObserver {
+    void on_step(const StepRecord& r) override { record = r; }
+    void on_epoch(const EpochRecord& r) override { epoch = r; }
+    StepRecord record;
+    EpochRecord epoch;
+  };
+  StepOptions options;
+  options.update.clip_norm = 1;  // which looks for gradients that are not finite
+  Graph graph = model_step("mlp", 1, options);
+  for (Node& node : graph.nodes)
+    if (auto* clock = std::get_if<Clock>(&node.op)) clock->scaling.enabled = true;  // as in fp16
+  Program step(std::move(graph), open_backend("ref"));
+  Store& store = step.store();
+  store.initialize(1);
+  const std::size_t last = store.parameters().size() - 1;
+  store.write(last, std::vector<float>(store.read(last).size(), infinite));
+  GreyImages data;
+  Counted seen;
+  Trainer trainer({.step = step, .data = data, .observers = {&seen}},
+                  {.epochs = 1, .limit_batches = 1});
+  Progress progress;
+  trainer.run(progress, false);
+  EXPECT_TRUE(seen.record.overflow);
+  EXPECT_TRUE(std::isnan(seen.record.loss));
+  EXPECT_EQ(seen.record.count, 1);
+  EXPECT_EQ(seen.record.score.count, 0);
+  EXPECT_EQ(seen.epoch.count, 1);
 }
 
 // The first update, then the first at or after each multiple.

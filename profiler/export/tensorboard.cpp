@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -35,7 +36,8 @@ Json record_of(const Step& step, const std::string& throughput) {
   Json record{{"kind", "step"}, {"epoch", step.epoch}, {"loss", step.loss}};
   if (step.samples > 0) {
     const auto samples = static_cast<double>(step.samples);
-    record["accuracy"] = static_cast<double>(step.correct) / samples;
+    if (std::isfinite(step.loss))  // else a skipped step, which has no score
+      record["accuracy"] = static_cast<double>(step.correct) / samples;
     if (all_ms > 0) record[throughput] = samples / (all_ms / 1000);
   }
   record.update({{"learning_rate", step.learning_rate},

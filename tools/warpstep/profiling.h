@@ -29,7 +29,7 @@ inline profiler::Step to_profiler_step(const StepRecord& r) {
           .kernels_ns = r.times.kernels_ns,
           .cpu_ns = r.times.cpu_ns,
           .other_ns = r.times.other_ns,
-          .samples = r.score.count,
+          .samples = r.count,
           .loss = static_cast<double>(r.loss),
           .learning_rate = static_cast<double>(r.learning_rate),
           .correct = r.score.correct};

@@ -356,7 +356,7 @@ void RunDirectory::on_step(const StepRecord& r) {
             {"loss", r.loss},
             {"accuracy", r.score.accuracy()},
             {"learning_rate", r.learning_rate},
-            {fmt::format("{}_per_second", name(items_)), per_second(r.score.count, r.times)}};
+            {fmt::format("{}_per_second", name(items_)), per_second(r.count, r.times)}};
   if (items_ == Items::tokens) line["perplexity"] = std::exp(static_cast<double>(r.loss));
   if (r.loss_scale != 1 || r.skipped > 0)
     line.update({{"loss_scale", r.loss_scale}, {"skipped_steps", r.skipped}});

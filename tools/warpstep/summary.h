@@ -20,7 +20,7 @@ class Totals final : public TrainObserver {
   void on_step(const StepRecord& r) override {
     if (steps == 0) first_step_end_ns = r.end_ns;
     times += r.times;
-    count += r.score.count;
+    count += r.count;
     ++steps;
   }
 

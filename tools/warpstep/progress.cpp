@@ -83,26 +83,33 @@ void ProgressLine::clear() {
   shown_ = false;
 }
 
-void ProgressLine::on_step(const StepRecord& r) {
-  const std::uint64_t now = now_ns();
+std::string ProgressLine::line_at(const StepRecord& r, std::uint64_t now) {
   if (begin_ns_ == 0) {
     begin_ns_ = last_shown_ns_ = now;
     first_step_ = r.step;
+    return {};
   }
-  if (now - last_shown_ns_ < (terminal_ ? refresh_ns : report_ns)) return;
+  times_ += r.times;
+  count_ += r.count;
+  if (now - last_shown_ns_ < (terminal_ ? refresh_ns : report_ns)) return {};
   last_shown_ns_ = now;
-  const double step_seconds =
-      static_cast<double>(now - begin_ns_) * 1e-9 / static_cast<double>(r.step - first_step_);
-  const std::string compute = throughput_.text(step_seconds);
-  const std::string line = fmt::format(
-      "epoch {}{}  step {}/{}  loss {}  {}  {}{} {}/s  {}{} left", r.epoch,
-      epochs_ ? fmt::format("/{}", epochs_) : "", r.step_in_epoch, r.steps_per_epoch,
-      loss_text(r.epoch_score.loss()), quality_text(r.epoch_score, items_),
-      r.gradient_norm > 0 ? fmt::format("gradients {:.3g}  ", r.gradient_norm) : "",
-      grouped(static_cast<std::int64_t>(static_cast<double>(r.score.count) / step_seconds)),
-      name(items_), compute.empty() ? "" : compute + "  ",
-      clock_text(step_seconds *
-                 static_cast<double>(total_steps_ - std::min(total_steps_, r.step))));
+  const auto steps = static_cast<double>(r.step - first_step_);
+  const double wall_seconds = static_cast<double>(now - begin_ns_) * 1e-9 / steps;
+  const std::string compute =
+      throughput_.text(static_cast<double>(times_.total_ns()) * 1e-9 / steps);
+  return fmt::format("epoch {}{}  step {}/{}  loss {}  {}  {}{} {}/s  {}{} left", r.epoch,
+                     epochs_ ? fmt::format("/{}", epochs_) : "", r.step_in_epoch, r.steps_per_epoch,
+                     loss_text(r.epoch_score.loss()), quality_text(r.epoch_score, items_),
+                     r.gradient_norm > 0 ? fmt::format("gradients {:.3g}  ", r.gradient_norm) : "",
+                     grouped(static_cast<std::int64_t>(per_second(count_, times_))), name(items_),
+                     compute.empty() ? "" : compute + "  ",
+                     clock_text(wall_seconds * static_cast<double>(
+                                                   total_steps_ - std::min(total_steps_, r.step))));
+}
+
+void ProgressLine::on_step(const StepRecord& r) {
+  const std::string line = line_at(r, now_ns());
+  if (line.empty()) return;
   if (terminal_)
     say("\r\033[K{}", line);
   else

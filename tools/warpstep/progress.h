@@ -29,6 +29,10 @@ class ProgressLine final : public TrainObserver {
   void on_epoch(const EpochRecord& record) override;
   void on_evaluation(const EvaluationRecord& record) override;
 
+  // The line after a step that ended now; empty where none is due. Its speed is that of the steps
+  // alone, as in metrics.jsonl; the time that is left includes evaluations and checkpoints.
+  std::string line_at(const StepRecord& record, std::uint64_t now);
+
  private:
   void clear();
 
@@ -39,6 +43,8 @@ class ProgressLine final : public TrainObserver {
   bool loaded_ = false;
   bool shown_ = false;
   std::uint64_t first_step_ = 0;
+  StepTimes times_;         // of the steps after the first
+  std::int64_t count_ = 0;  // images or tokens in them
   std::uint64_t begin_ns_ = 0, last_shown_ns_ = 0;
   std::uint64_t epoch_end_step_ = 0;
 };

@@ -8,6 +8,7 @@
 #include "models/build.h"
 #include "models/zoo.h"
 #include "profiler/analysis/table.h"
+#include "tools/warpstep/progress.h"
 
 namespace warpstep::tools {
 namespace {
@@ -81,6 +82,18 @@ TEST(Throughput, OfAGpuIsComparedWithItsDataSheet) {
   EXPECT_EQ(data_sheet_peak("NVIDIA L40S (sm_89", "fp32").flops_per_second, 91.6e12);
   EXPECT_EQ(data_sheet_peak("NVIDIA H200 NVL (sm_90", "bf16").flops_per_second, 0);
   EXPECT_EQ(data_sheet_peak("NVIDIA GeForce RTX 9999 (sm_190", "bf16").flops_per_second, 0);
+}
+
+// Of 20 s between two steps 19.5 were an evaluation.
+TEST(ProgressLine, HasTheSpeedOfTheStepsAloneAndTheTimeOfAll) {
+  ProgressLine line(0, 12, Items::images, {.flops_per_step = 5e9, .peak = {}});
+  StepRecord r{.step = 1, .epoch = 1, .step_in_epoch = 1, .steps_per_epoch = 12, .count = 100};
+  r.times.kernels_ns = 500'000'000;
+  EXPECT_EQ(line.line_at(r, 1'000'000'000), "");
+  r.step = 2;
+  const std::string text = line.line_at(r, 21'000'000'000);
+  for (const char* part : {"  200 images/s  ", "  10.0 GFLOP/s  ", "  3:20 left"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 TEST(Roofline, OfAGpuIsThatOfItsDataSheet) {

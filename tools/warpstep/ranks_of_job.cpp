@@ -121,7 +121,7 @@ void require_alike(Communicator& communicator, const Job& job, const Progress& p
   Json facts{{"version", fmt::format("{} ({})", version(), commit())}};
   for (const auto& [key, value] : job.data.items())  // copies have other paths and times
     if (key.find("fingerprint") != std::string::npos || key.find("content") != std::string::npos ||
-        key.ends_with("images") || key == "classes" || key == "tokens")
+        key.ends_with("images") || key == "classes" || key == "tokens" || key == "vocabulary")
       facts["data"][key] = value;
   facts["options"] = shared;  // after the data, of which some follow
   facts["start"] = {{"step", progress.step}, {"weights", digest_of(job.step->store())}};

@@ -150,7 +150,8 @@ std::uint64_t TokenSet::fingerprint() const {
   Hash hash;
   hash.add(size_);
   const std::uint64_t hashed = std::min<std::uint64_t>(size_, 65536);
-  for (std::uint64_t i = 0; i < hashed; ++i) hash.add(std::uint64_t{token(size_ / hashed * i)});
+  for (std::uint64_t i = 0; i < hashed; ++i)  // token i * size / hashed, which cannot overflow so
+    hash.add(std::uint64_t{token(size_ / hashed * i + size_ % hashed * i / hashed)});
   return hash.value();
 }
 

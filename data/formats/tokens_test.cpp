@@ -82,6 +82,26 @@ class Tokens : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(Tokens, HaveAFingerprintOfAllTheirParts) {
+  const auto fingerprint = [&](const Narrow& ids) {
+    put(folder_ / "train.bin", bytes_of(ids));
+    return open().train.fingerprint();
+  };
+  // All of few, and of more 65,536 at equal distances.
+  for (const std::size_t size : {3U, 65536U, 131072U}) {
+    Narrow ids(size);
+    for (std::size_t i = 0; i < size; ++i) ids[i] = static_cast<std::uint16_t>(i * i % 1000);
+    Hash hash;
+    hash.add(std::uint64_t{size});
+    for (std::size_t i = 0; i<size; i += size> 65536 ? 2 : 1) hash.add(std::uint64_t{ids[i]});
+    EXPECT_EQ(fingerprint(ids), hash.value()) << size;
+  }
+  Narrow ids(131071);
+  const std::uint64_t before = fingerprint(ids);
+  ids[131068] = ids[131069] = 1;
+  EXPECT_NE(fingerprint(ids), before) << "at the end";
+}
+
 TEST_F(Tokens, ReadsEveryFormatAsTheSameIds) {
   const Narrow train{5, 65535, 7, 0};
   const Narrow val{9, 1};

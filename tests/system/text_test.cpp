@@ -207,6 +207,30 @@ TEST_F(Text, TrainsAModelOfAPlugin) {
   EXPECT_THAT(of_naive, testing::Pointwise(testing::DoubleNear(2e-5), losses(alone)));
 }
 
+TEST_F(Text, OfAModelWithoutAContextNeedsASequence) {
+  const std::vector<std::string> plugin{"--plugin", module_path("no_context"), "--device", "cpu"};
+  const auto ended = [&](std::vector<std::string> arguments, const std::string& sequence) {
+    arguments.insert(arguments.end(), plugin.begin(), plugin.end());
+    return sequence.empty() ? run(arguments) : run(with(arguments, "--sequence", sequence));
+  };
+  const std::string refusal = "no-context: give --sequence N: the model has no context of its own";
+  const std::vector<std::string> train{"train", "no-context", "--data", data_,   "--batch",
+                                       "4",     "--steps",    "1",      "--out", out_};
+  EXPECT_THAT(ended(train, "").err, HasSubstr(refusal));
+  const Ended trained = ended(train, "16");
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const std::vector<std::string> sample{"sample",   out_, "--prompt-ids",  "1", "--ids",
+                                        "--tokens", "20", "--temperature", "0"};
+  const Ended sampled = ended(sample, "8");
+  EXPECT_EQ(sampled.exit_code, 0) << sampled.err;
+  EXPECT_THAT(ended(sample, "65").err, HasSubstr("sequences of 65 are longer than the 64"));
+  EXPECT_THAT(ended({"sample", "no-context", "--weights", out_ + "/best.safetensors",
+                     "--prompt-ids", "1", "--ids"},
+                    "")
+                  .err,
+              HasSubstr(refusal));
+}
+
 TEST_F(Text, IsNotEvaluatedWithTokensOfAnotherTokenizer) {
   const auto tokens_of = [&](const std::string& letters) {
     std::string text;

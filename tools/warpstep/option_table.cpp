@@ -120,7 +120,7 @@ OptionGroup data_group() {
          .help = "text: tokens in a sequence; 0: the model's context",
          .check = in_range(0, 1 << 20)},
         &O::sequence,
-        in_all,
+        and_sample,
         Resume::at_epoch_end},
        {{.name = "--windows",
          .help = "text: where the sequences of an epoch begin: shuffled (one after the other from "

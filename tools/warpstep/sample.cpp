@@ -27,6 +27,7 @@
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/source.h"
 #include "tools/warpstep/subject.h"
 
 namespace warpstep::tools {
@@ -115,11 +116,10 @@ Language language_of(const Parser& parser, const SampleRequest& request, const S
         "gpt2",
         request.subject.run, model.name);
   Language language;
-  if (subject.is_run()) {
-    read_data(subject, language);
-  } else {
-    language.context =
-        models::resolve_settings(model, subject.options.model_option).whole("context");
+  if (subject.is_run()) read_data(subject, language);
+  if (!subject.is_run() || parser.given("--sequence"))
+    language.context = sequence_of(subject.options, model);
+  if (!subject.is_run()) {
     const fs::path beside = subject.file().parent_path() / "tokenizer.json";
     if (fs::exists(beside)) language.file = beside;
   }

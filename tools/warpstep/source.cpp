@@ -117,6 +117,15 @@ std::string Source::kind() const {
   return is_text() ? fmt::format("tokens ({})", data::name(tokens.format())) : dataset->kind();
 }
 
+std::int64_t sequence_of(const RunOptions& options, const models::Model& model) {
+  const models::Settings settings = models::resolve_settings(model, options.model_option);
+  const std::int64_t sequence =
+      options.sequence > 0 ? options.sequence : settings.whole_or("context", 0);
+  if (sequence == 0)
+    fail<UsageError>("{}: give --sequence N: the model has no context of its own", model.name);
+  return sequence;
+}
+
 namespace {
 
 Source open_text(const RunOptions& options, const models::Model& model, data::Split split,
@@ -131,11 +140,10 @@ Source open_text(const RunOptions& options, const models::Model& model, data::Sp
   data::TokenOptions open;
   open.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap;
   if (options.val_split >= 0) open.val_split = options.val_split;
-  const models::Settings settings = models::resolve_settings(model, options.model_option);
   Source source;
   source.text = std::make_shared<data::TokenData>(data::open_tokens(options.data, open));
   source.tokens = split == data::Split::train ? source.text->train : source.text->val;
-  source.windows.sequence = options.sequence > 0 ? options.sequence : settings.whole("context");
+  source.windows.sequence = sequence_of(options, model);
   source.windows.windows =
       as == data::Split::train ? parse_windows(options.windows) : data::Windows::sequential;
   return source;

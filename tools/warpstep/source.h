@@ -51,6 +51,9 @@ Source open_source(const RunOptions& options, const models::Model& model, data::
 Source source_of(const RunOptions& options, const models::Model& model,
                  std::shared_ptr<const data::Dataset> images, data::Split as);
 
+// Tokens in a sequence of text: --sequence, or the model's context. UsageError if there is neither.
+std::int64_t sequence_of(const RunOptions& options, const models::Model& model);
+
 // Mean and std of the channels: --mean and --std, or measured, unless neither recipe needs them.
 void resolve_normalization(RunOptions& options, const Source& training, const Source& test);
 

@@ -207,6 +207,21 @@ TEST_F(Text, TrainsAModelOfAPlugin) {
   EXPECT_THAT(of_naive, testing::Pointwise(testing::DoubleNear(2e-5), losses(alone)));
 }
 
+TEST_F(Text, IsSampledWithATokenizerThatIsPutBesideTheWeights) {
+  ASSERT_EQ(run(with(start(out_), "--steps", "1")).exit_code, 0);
+  const std::vector<std::string> sample{"sample",   out_, "--device",      "cpu", "--prompt", "ab",
+                                        "--tokens", "3",  "--temperature", "0"};
+  EXPECT_THAT(run(sample).err, HasSubstr("no tokenizer is known"));
+  put(folder_ / "text", std::string("abcdefg"));
+  ASSERT_EQ(run({"data", "tokenize", folder_ / "text", folder_ / "letters", "--tokenizer", "char"})
+                .exit_code,
+            0);
+  std::filesystem::copy_file(folder_ / "letters/tokenizer.json", out_ + "/tokenizer.json");
+  const Ended sampled = run(sample);
+  EXPECT_EQ(sampled.exit_code, 0) << sampled.err;
+  EXPECT_EQ(sampled.out.substr(0, 2), "ab");
+}
+
 TEST_F(Text, OfAModelWithoutAContextNeedsASequence) {
   const std::vector<std::string> plugin{"--plugin", module_path("no_context"), "--device", "cpu"};
   const auto ended = [&](std::vector<std::string> arguments, const std::string& sequence) {

@@ -78,10 +78,11 @@ void read_data(const Subject& subject, Language& language) {
   };
   language.context = whole("sequence");
   language.vocabulary = whole("vocabulary");
-  if (text("tokenizer").empty()) return;  // tokens that another program made
-  language.file = subject.file().parent_path() / "tokenizer.json";
+  const fs::path beside = subject.file().parent_path() / "tokenizer.json";
   const fs::path folder = text("folder");
-  if (!fs::exists(language.file))
+  if (fs::exists(beside))
+    language.file = beside;
+  else if (!text("tokenizer").empty())  // else another program made the tokens
     language.file = (fs::is_directory(folder) ? folder : folder.parent_path()) / "tokenizer.json";
 }
 

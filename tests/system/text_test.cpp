@@ -317,6 +317,11 @@ TEST_F(Text, RefusesWhatDoesNotFit) {
   refused({"--model-option", "vocabulary=6"}, 2, "the data have 7 tokens");
   refused({"--sequence", "65"}, 1, "longer than the context of 64");
   refused({"--batch", "126"}, 2, "do not fill one batch of 126");
+  std::filesystem::create_directory(folder_ / "one");
+  std::filesystem::copy_file(data_ + "/train.bin", folder_ / "one/train.bin");
+  std::vector<std::string> without = with(start(out_), "--val-split", "0");
+  *std::ranges::find(without, data_) = folder_ / "one";
+  EXPECT_THAT(run(without).err, HasSubstr("--val-split 0 leaves no tokens for validation"));
   refused({"--windows", "all"}, 2, "there are shuffled, random and sequential");
   make_set(folder_ / "images");
   refused({"--data", folder_ / "images"}, 2, "gpt2-nano is a model of text");

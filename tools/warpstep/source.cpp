@@ -143,6 +143,10 @@ Source open_text(const RunOptions& options, const models::Model& model, data::Sp
   Source source;
   source.text = std::make_shared<data::TokenData>(data::open_tokens(options.data, open));
   source.tokens = split == data::Split::train ? source.text->train : source.text->val;
+  if (source.tokens.size() == 0)
+    fail<UsageError>(
+        "{}: --val-split {} leaves no tokens for validation; give a share above 0, for example 0.1",
+        options.data, options.val_split);
   source.windows.sequence = sequence_of(options, model);
   source.windows.windows =
       as == data::Split::train ? parse_windows(options.windows) : data::Windows::sequential;

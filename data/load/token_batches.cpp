@@ -29,12 +29,17 @@ std::uint64_t draw_below(std::uint64_t n, std::uint64_t seed, std::uint64_t epoc
 
 constexpr std::uint64_t offset_index = ~std::uint64_t{0};  // of the draw of an epoch's offset
 
-std::uint64_t windows_of(std::uint64_t tokens, const WindowOptions& options) {
+// In training a padded window would make the other rows of its rank count more.
+bool pads(const WindowOptions& options, Tail tail) {
+  return options.windows == Windows::sequential && tail == Tail::pad;
+}
+
+std::uint64_t windows_of(std::uint64_t tokens, const WindowOptions& options, Tail tail) {
   const auto sequence = static_cast<std::uint64_t>(options.sequence);
   const std::uint64_t labels = tokens == 0 ? 0 : tokens - 1;
   switch (options.windows) {
     case Windows::random: return labels / sequence;
-    case Windows::sequential: return (labels + sequence - 1) / sequence;
+    case Windows::sequential: return (labels + (pads(options, tail) ? sequence - 1 : 0)) / sequence;
     // One window fewer than fit, so that the offset can be any of a window's places.
     case Windows::shuffled: break;
   }
@@ -43,17 +48,17 @@ std::uint64_t windows_of(std::uint64_t tokens, const WindowOptions& options) {
 
 }  // namespace
 
-WindowStarts::WindowStarts(const TokenSet& tokens, const WindowOptions& options, std::uint64_t seed)
+WindowStarts::WindowStarts(const TokenSet& tokens, const WindowOptions& options, std::uint64_t seed,
+                           Tail tail)
     : options_(options), seed_(seed), tokens_(tokens.size()) {
   if (options.sequence < 1 || options.sequence > most_tokens)
     fail<UsageError>("windows of {} tokens: must be from 1 to {}", options.sequence, most_tokens);
-  count_ = windows_of(tokens_, options);
+  count_ = windows_of(tokens_, options, tail);
   if (count_ == 0)
     fail<UsageError>(
         "{}: has {} tokens, but a window of {} and the token after it need {}; use a shorter "
         "--sequence or more text",
-        tokens.path(), tokens_, options.sequence,
-        options.windows == Windows::sequential ? 2 : options.sequence + 1);
+        tokens.path(), tokens_, options.sequence, pads(options, tail) ? 2 : options.sequence + 1);
 }
 
 std::uint64_t WindowStarts::at(std::uint64_t epoch, std::uint64_t place) const {
@@ -74,7 +79,7 @@ TokenBatches::TokenBatches(TokenSet tokens, const WindowOptions& windows,
     : tokens_(std::move(tokens)),
       options_(options),
       sequence_(windows.sequence),
-      starts_(tokens_, windows, options.seed) {
+      starts_(tokens_, windows, options.seed, options.tail) {
   if (options.batch < 1 || options.batch > most_tokens / sequence_)
     fail<UsageError>("batch {} of sequences of {}: must be from 1 to {}", options.batch, sequence_,
                      most_tokens / sequence_);

@@ -20,7 +20,8 @@ enum class Windows : std::uint8_t {
   shuffled,   // windows one after the other from an offset drawn for each epoch, in random order:
               // every token but those at the ends is in one window per epoch
   random,     // each begins at a place of its own, drawn with replacement, as nanoGPT's do
-  sequential  // from the first token to the last, in order; the last one is padded with label -1
+  sequential  // from the first token to the last, in order; where the tail is padded, so is the
+              // last one, with label -1, else it is left out
 };
 
 struct WindowOptions {
@@ -31,8 +32,10 @@ struct WindowOptions {
 // The first token of each window, a pure function of (seed, epoch, place).
 class WindowStarts {
  public:
-  // Throws UsageError for fewer than sequence + 1 tokens; sequential windows need 2.
-  WindowStarts(const TokenSet& tokens, const WindowOptions& options, std::uint64_t seed);
+  // Throws UsageError for fewer than sequence + 1 tokens; sequential windows with a padded tail
+  // need 2.
+  WindowStarts(const TokenSet& tokens, const WindowOptions& options, std::uint64_t seed,
+               Tail tail = Tail::drop);
 
   std::uint64_t count() const { return count_; }  // windows of an epoch
   std::uint64_t at(std::uint64_t epoch, std::uint64_t place) const;

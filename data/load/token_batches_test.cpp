@@ -134,6 +134,21 @@ TEST(TokenBatches, ValidationCoversEveryTokenOnce) {
   EXPECT_EQ(std::count(seen.begin() + 1, seen.end(), 1), 999);
 }
 
+// In a step of several ranks the rows beside a padded window would count more.
+TEST(TokenBatches, OfTrainingHaveNoPaddedWindows) {
+  const Counting set(96);  // 11 windows of 8, and 7 labels
+  const auto loader = loader_of(set.open(), {8, Windows::sequential}, token_options(3));
+  EXPECT_EQ(loader->samples(), 11U);
+  EXPECT_EQ(loader->steps_per_epoch(), 3U);
+  const auto full = loader_of(set.open(), {8, Windows::sequential}, token_options(11));
+  EXPECT_EQ(full->next().count, 88);
+  EXPECT_THAT(
+      [&] {
+        loader_of(set.open(), {8, Windows::sequential}, token_options(12));
+      },
+      ThrowsMessage<UsageError>(HasSubstr("11 windows of 8 tokens do not fill one batch of 12")));
+}
+
 TEST(TokenBatches, OfAllRanksAreThoseOfAWorldOfOne) {
   const Counting set(3000);
   for (const Windows windows : {Windows::shuffled, Windows::random}) {

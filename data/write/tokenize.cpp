@@ -26,6 +26,14 @@ constexpr std::uint64_t chunk_bytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t longest_run = std::uint64_t{1} << 20;  // without a place to cut
 constexpr std::uint64_t most_trained_chunks = 256;
 
+// `at`, or the beginning of the name <|endoftext|> that it lies in.
+std::size_t outside_of_name(std::string_view text, std::size_t at) {
+  constexpr std::size_t reach = end_of_text_name.size() - 1;
+  const std::size_t begin = at - std::min(at, reach);
+  const std::size_t found = text.substr(begin, at - begin + reach).find(end_of_text_name);
+  return found == std::string_view::npos ? at : begin + found;
+}
+
 // A part of a text that is encoded by itself.
 struct Chunk {
   std::size_t text = 0;
@@ -37,7 +45,9 @@ struct Chunk {
 // size is compared.
 class Corpus {
  public:
-  explicit Corpus(const std::vector<std::string>& texts) : paths_(texts) {
+  // `separated`: the name <|endoftext|> stands between documents.
+  Corpus(const std::vector<std::string>& texts, bool separated)
+      : paths_(texts), separated_(separated) {
     for (std::size_t text = 0; text < paths_.size(); ++text) {
       const InputFile file(paths_[text]);
       sizes_.push_back(file.bytes());
@@ -78,7 +88,7 @@ class Corpus {
  private:
   // The first place at or after `least` where a cut changes no token, else, after a long run
   // without one, the beginning of a character.
-  static std::uint64_t cut_after(const InputFile& file, std::uint64_t least) {
+  std::uint64_t cut_after(const InputFile& file, std::uint64_t least) const {
     constexpr std::uint64_t window = 4096;
     constexpr std::uint64_t overlap = 8;  // two characters
     std::string text;
@@ -89,15 +99,23 @@ class Corpus {
       for (std::uint64_t i = overlap; i < text.size(); ++i) {
         const bool is_start = (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
         const bool is_forced = begin + i - least >= longest_run;
-        if ((is_forced && is_start) || begin + i - least >= longest_run + overlap ||
-            is_piece_cut(text, i))
-          return begin + i;
+        if (is_piece_cut(text, i)) return begin + i;
+        if ((is_forced && is_start) || begin + i - least >= longest_run + overlap)
+          return separated_ ? outside_of_name(file, begin + i) : begin + i;
       }
     }
     return file.bytes();
   }
 
+  static std::uint64_t outside_of_name(const InputFile& file, std::uint64_t at) {
+    const std::uint64_t begin = at - std::min<std::uint64_t>(at, end_of_text_name.size());
+    std::string text(std::min(2 * end_of_text_name.size(), file.bytes() - begin), '\0');
+    file.read(begin, std::as_writable_bytes(std::span(text)));
+    return begin + data::outside_of_name(text, at - begin);
+  }
+
   const std::vector<std::string>& paths_;
+  bool separated_;
   std::vector<std::uint64_t> sizes_;
   std::vector<Chunk> chunks_;
 };
@@ -160,14 +178,17 @@ std::unique_ptr<Survey> survey(const Corpus& corpus, bool with_set, int workers)
 }
 
 // The number of the chunk with which validation begins, after cutting one there.
-std::size_t split(Corpus& corpus, const Survey& survey, double val_fraction) {
+std::size_t split(Corpus& corpus, const Survey& survey, const TokenizeOptions& options) {
   std::uint64_t all = 0;
   for (const std::uint64_t characters : survey.characters) all += characters;
   // As nanoGPT does: the first int(0.9 n) characters are for training.
-  const auto train = static_cast<std::uint64_t>(static_cast<double>(all) * (1 - val_fraction));
-  if (train == 0 || train == all)
-    fail<DataError>("--val-fraction {} of {} characters leaves none for {}", val_fraction, all,
-                    train == 0 ? "training" : "validation");
+  const auto train =
+      static_cast<std::uint64_t>(static_cast<double>(all) * (1 - options.val_fraction));
+  const auto refuse = [&](const char* part) {
+    fail<DataError>("--val-fraction {} of {} characters leaves none for {}", options.val_fraction,
+                    all, part);
+  };
+  if (train == 0 || train == all) refuse(train == 0 ? "training" : "validation");
   std::size_t index = 0;
   std::uint64_t before = 0;
   while (before + survey.characters[index] <= train) before += survey.characters[index++];
@@ -176,7 +197,9 @@ std::size_t split(Corpus& corpus, const Survey& survey, double val_fraction) {
   std::uint64_t at = 0;
   for (std::uint64_t left = train - before; at < text.size(); ++at)
     if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80 && left-- == 0) break;
+  if (options.end_of_text) at = outside_of_name(text, at);
   const bool is_cut = at > 0;
+  if (index == 0 && !is_cut) refuse("training");
   corpus.cut(index, chunk.begin + at);
   return index + (is_cut ? 1 : 0);
 }
@@ -300,13 +323,13 @@ TokenizeSummary tokenize(const std::vector<std::string>& texts, const std::strin
     fail<UsageError>("--val-fraction {}: must be at least 0 and below 1", options.val_fraction);
   std::unique_ptr<Tokenizer> tokenizer = given_tokenizer(options);
   NewFolder folder(out);
-  Corpus corpus(texts);
+  Corpus corpus(texts, options.end_of_text);
   std::size_t train_chunks = corpus.chunks().size();
   const bool is_char = options.tokenizer == "char";
   if (is_char || options.val_fraction > 0) {
     const auto surveyed = survey(corpus, is_char, options.workers);
     if (is_char) tokenizer = character_tokenizer(surveyed->set);
-    if (options.val_fraction > 0) train_chunks = split(corpus, *surveyed, options.val_fraction);
+    if (options.val_fraction > 0) train_chunks = split(corpus, *surveyed, options);
   }
   if (!tokenizer) tokenizer = trained_tokenizer(corpus, train_chunks, options);
   Encoder encoder(corpus, *tokenizer, options);

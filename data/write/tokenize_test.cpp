@@ -168,6 +168,26 @@ TEST_F(Tokenize, PutsEndOfTextBetweenTexts) {
               HasSubstr("the tokenizer 'char' has no token <|endoftext|>; leave it out"));
 }
 
+TEST_F(Tokenize, CutsNoNameOfEndOfText) {
+  TokenizeOptions options{
+      .tokenizer = "bpe", .vocabulary = 257, .val_fraction = 0.5, .end_of_text = true};
+  const std::string file = text("a", "aaaa<|endoftext|>bbbb");
+  TokenData data = run({file}, options);  // 10 of 21 characters are for training
+  EXPECT_EQ(decoded(data.train), "aaaa");
+  EXPECT_THAT(ids_of(data.val), ElementsAre(256, 65, 65, 65, 65));
+  options.val_fraction = 0.7;
+  EXPECT_EQ(decoded(run({file}, options).train), "aaaa");
+  EXPECT_THAT(refusal((std::filesystem::remove_all(out_), std::vector{text("b", "<|endoftext|>b")}),
+                      options),
+              HasSubstr("leaves none for training"));
+  // A long run without a space is cut at 2 MiB.
+  options.val_fraction = 0;
+  for (const std::size_t before : {1U, 6U, 12U}) {
+    data = run({text("c", std::string((2U << 20) - before, 'a') + "<|endoftext|>aa")}, options);
+    EXPECT_EQ(data.train.size(), (2U << 20) - before + 3);
+  }
+}
+
 TEST_F(Tokenize, TakesTheTokenizerOfAnotherSet) {
   run({text("a.txt", "abcabcabc abcabc")}, {.tokenizer = "bpe", .vocabulary = 260});
   std::filesystem::copy(out_ + "/tokenizer.json", folder_ / "kept.json");

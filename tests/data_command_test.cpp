@@ -154,6 +154,10 @@ TEST_F(DataCommand, TurnsTextIntoTokens) {
   const Result trained = run("tokenize " + (folder_ / "a.txt") + " " + (folder_ / "bpe") +
                              " --tokenizer bpe --vocab-size 260 --format llmc --end-of-text");
   EXPECT_THAT(trained.out, HasSubstr("tokenizer bpe, vocabulary 260"));
+  EXPECT_THAT(trained.err, IsEmpty());
+  EXPECT_THAT(
+      run("tokenize " + texts + (folder_ / "byte") + " --tokenizer byte --vocab-size 300").err,
+      HasSubstr("note: --vocab-size has no effect without a trained bpe"));
   EXPECT_THAT(run("info " + (folder_ / "bpe")).out, HasSubstr("of U16, llm.c, ids up to "));
   EXPECT_EQ(run("verify " + (folder_ / "char")).out,
             (folder_ / "char") + ": 84 tokens, all ids are below 16\n");

@@ -150,7 +150,10 @@ Run declare_data_tokenize(Parser parser) {
       "  warpstep data tokenize input.txt shakespeare-gpt2 --merges vocab.bpe\n"
       "  warpstep data tokenize books/*.txt books-bpe --tokenizer bpe --vocab-size 8192 "
       "--end-of-text");
-  return [options] {
+  return [parser, options] {
+    if (parser.given("--vocab-size") && (options->tokenizer != "bpe" || !options->merges.empty()))
+      say("note: --vocab-size has no effect without a trained bpe: --tokenizer bpe, and no "
+          "--merges\n");
     std::vector<std::string> texts = options->paths;
     const std::string out = texts.back();
     texts.pop_back();

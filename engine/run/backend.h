@@ -83,6 +83,12 @@ struct BackendOptions {
   std::string assumed_device;  // "sm_90": plan for such a device without having one; cannot run
 };
 
+// The device of its own that a backend computes on.
+struct Accelerator {
+  int ordinal = 0;
+  std::string bus;  // its place in the machine, "0000:1b:00.0"; empty: not known
+};
+
 class Backend : public std::enable_shared_from_this<Backend> {
  public:
   virtual ~Backend();
@@ -136,6 +142,8 @@ class Backend : public std::enable_shared_from_this<Backend> {
   // of any dtype as f32) and the stored one. The streams must be idle.
   virtual void write(const Value& value, void* stored, std::span<const std::byte> plain) const = 0;
   virtual void read(const Value& value, const void* stored, std::span<std::byte> plain) const = 0;
+  // None where the host computes, or nothing can.
+  virtual std::optional<Accelerator> accelerator() const { return std::nullopt; }
 };
 
 // Loads the backend; DeviceError with the reason when it cannot work here. The modules are in the

@@ -189,6 +189,10 @@ class Cuda final : public Backend {
     use_device(context_.settings);
     readback_.read(value, stored, plain);
   }
+  std::optional<Accelerator> accelerator() const override {
+    if (!has_device()) return std::nullopt;
+    return Accelerator{context_.settings.ordinal, bus_of(context_.settings)};
+  }
 
  private:
   bool has_device() const { return context_.settings.has_device(); }

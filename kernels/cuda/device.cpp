@@ -5,6 +5,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
@@ -157,6 +158,15 @@ std::string describe_device(const Settings& settings) {
   return fmt::format("{}, {:.1f} GiB), driver for CUDA {}, runtime {}", what,
                      static_cast<double>(total) / (1 << 30), cuda_version(driver),
                      cuda_version(runtime));
+}
+
+std::string bus_of(const Settings& settings) {
+  std::array<char, 32> bus{};
+  if (cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), settings.ordinal) ==
+      cudaSuccess)
+    return bus.data();
+  ignore(cudaGetLastError());
+  return {};
 }
 
 std::string describe_optional_libraries() {

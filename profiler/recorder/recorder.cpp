@@ -191,9 +191,9 @@ Action composer_action(const ProfileSchedule& schedule, std::uint64_t batch, std
 struct Recorder::Parts {
   explicit Parts(RecorderOptions with)
       : options(std::move(with)),
-        session(options.path, options.samples ? std::make_unique<Sampler>(
-                                                    SamplerOptions{.gpu = options.samples_gpus})
-                                              : nullptr),
+        session(options.path, options.samples
+                                  ? std::make_unique<Sampler>(SamplerOptions{.gpus = options.gpus})
+                                  : nullptr),
         flight(options.span_ns) {}
 
   RecorderOptions options;

@@ -13,6 +13,7 @@
 #include "profiler/recorder/rank_clock.h"
 #include "profiler/session/session.h"
 #include "profiler/sources/device_trace.h"
+#include "profiler/sources/sampler_nvml.h"
 
 namespace warpstep::profiler {
 
@@ -66,7 +67,7 @@ struct RecorderOptions {
   bool listens = true;                // to `warpstep profile PID`
   double span_ns = 100;               // of recording one, calibrated
   bool samples = true;                // the machine
-  bool samples_gpus = false;          // through NVML
+  std::vector<GpuPlace> gpus;         // whose state is sampled with it, through NVML
   std::optional<RankAddress> rank;    // in a job of several processes
 };
 

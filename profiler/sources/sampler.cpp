@@ -16,7 +16,6 @@
 #include "engine/core/record.h"
 #include "engine/core/thread.h"
 #include "profiler/sources/sampler_cores.h"
-#include "profiler/sources/sampler_nvml.h"
 #include "profiler/sources/sampler_proc.h"
 
 namespace warpstep::profiler {
@@ -66,7 +65,7 @@ struct Sampler::Parts {
     std::string why;
     const NvmlFunctions functions = options.nvml ? *options.nvml : load_nvml(&why);
     if (why.empty())
-      nvml = std::make_unique<Nvml>(functions);
+      nvml = std::make_unique<Nvml>(functions, options.gpus);
     else
       note(std::move(why));
   }
@@ -137,7 +136,7 @@ struct Sampler::Parts {
 Sampler::Sampler(const SamplerOptions& options) : parts_(std::make_unique<Parts>()) {
   parts_->options = options;
   parts_->cores = find_core_sources(options.proc, options.proc.parent_path());
-  if (options.gpu) parts_->open_nvml();
+  if (!options.gpus.empty()) parts_->open_nvml();
   parts_->look();
   why_ = try_start_thread(parts_->thread, "sampler", [parts = parts_.get()] { parts->work(); });
   if (why_.empty()) return;

@@ -10,17 +10,15 @@
 #include <vector>
 
 #include "profiler/session/session.h"
+#include "profiler/sources/sampler_nvml.h"
 
 namespace warpstep::profiler {
-
-struct NvmlFunctions;
-struct Metric;
 
 struct SamplerOptions {
   std::chrono::milliseconds period{500};
   // Tests use other folders; control groups are those of proc/.., as are sys/fs/cgroup's.
   std::filesystem::path proc = "/proc";
-  bool gpu = true;                      // NVML, loaded at run time
+  std::vector<GpuPlace> gpus;           // through NVML, loaded at run time; empty: not loaded
   const NvmlFunctions* nvml = nullptr;  // tests supply these instead of the library
   // If set, it receives each sample in place of take(), one call at a time: the first from the
   // constructor, later ones from the sampler's thread or from look().
@@ -29,9 +27,9 @@ struct SamplerOptions {
 
 // Samples have these names (Kind::metric): "cpu N %", "cpu %", "process cpu %", "process rss
 // bytes", "memory available bytes", "swap used bytes", "disk read bytes/s", "disk write bytes/s",
-// "disk busy %", "network received bytes/s", "network sent bytes/s"; for each GPU with NVML "gpu N
-// utilisation %", "gpu N memory used bytes", "gpu N power W", "gpu N temperature C", "gpu N sm
-// clock MHz", "gpu N memory clock MHz", "gpu N throttle reasons".
+// "disk busy %", "network received bytes/s", "network sent bytes/s"; for each of the GPUs with NVML
+// "gpu N utilisation %", "gpu N memory used bytes", "gpu N power W", "gpu N temperature C", "gpu N
+// sm clock MHz", "gpu N memory clock MHz", "gpu N throttle reasons".
 //
 // What the process was not given: for each of its threads by name ("main", "loader 0"; "kernels":
 // the sum of the team without main; "other threads") "NAME run delay %", the time that it was ready

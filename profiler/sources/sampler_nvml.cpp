@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace warpstep::profiler {
@@ -95,8 +94,7 @@ NvmlFunctions load_nvml(std::string* why) {
   load(library, nvml.shutdown, "nvmlShutdown");
   load(library, nvml.error_string, "nvmlErrorString");
   load(library, nvml.driver_version, "nvmlSystemGetDriverVersion");
-  load(library, nvml.count, "nvmlDeviceGetCount_v2");
-  load(library, nvml.handle, "nvmlDeviceGetHandleByIndex_v2");
+  load(library, nvml.handle_at, "nvmlDeviceGetHandleByPciBusId_v2");
   load(library, nvml.name, "nvmlDeviceGetName");
   load(library, nvml.utilisation, "nvmlDeviceGetUtilizationRates");
   load(library, nvml.memory, "nvmlDeviceGetMemoryInfo");
@@ -114,23 +112,27 @@ NvmlFunctions load_nvml(std::string* why) {
   return nvml;
 }
 
-Nvml::Nvml(const NvmlFunctions& functions) : functions_(functions) {
-  unsigned count = 0;
+Nvml::Nvml(const NvmlFunctions& functions, const std::vector<GpuPlace>& gpus)
+    : functions_(functions) {
   int result = call(functions_.init);
   started_ = result == succeeded;
-  if (started_) result = call(functions_.count, &count);
   if (result != succeeded) {
     notes_.push_back(fmt::format("GPUs are not sampled: NVML says: {}", text_of(result)));
     return;
   }
-  constexpr unsigned most_gpus = 64;  // more is a wrong answer of the library
-  for (unsigned index = 0; index < std::min(count, most_gpus); ++index) {
-    Device device{.index = index};
-    result = call(functions_.handle, index, &device.handle);
+  for (const GpuPlace& gpu : gpus) {
+    Device device{.number = gpu.number};
+    if (gpu.bus.empty()) {
+      notes_.push_back(fmt::format(
+          "gpu {} is not sampled: CUDA does not say where on the PCI bus it is", gpu.number));
+      continue;
+    }
+    result = call(functions_.handle_at, gpu.bus.c_str(), &device.handle);
     if (result == succeeded)
       devices_.push_back(device);
     else
-      notes_.push_back(fmt::format("gpu {} is not sampled: NVML says: {}", index, text_of(result)));
+      notes_.push_back(fmt::format("gpu {} is not sampled: NVML says of {}: {}", gpu.number,
+                                   gpu.bus, text_of(result)));
   }
 }
 
@@ -153,14 +155,14 @@ std::vector<Metric> Nvml::read() {
       const int result = queries[i].run(functions_, device.handle, &value);
       if (result == succeeded) {
         failures = 0;
-        metrics.push_back({fmt::format("gpu {} {}", device.index, queries[i].what), value});
+        metrics.push_back({fmt::format("gpu {} {}", device.number, queries[i].what), value});
         continue;
       }
       ++failures;
       if (result == not_supported || result == function_not_found) failures = max_failures;
       if (failures == max_failures)
-        notes_.push_back(fmt::format("gpu {}: {} is no longer sampled: NVML says: {}", device.index,
-                                     queries[i].what, text_of(result)));
+        notes_.push_back(fmt::format("gpu {}: {} is no longer sampled: NVML says: {}",
+                                     device.number, queries[i].what, text_of(result)));
     }
   return metrics;
 }
@@ -169,6 +171,7 @@ std::vector<Nvml::Gpu> Nvml::describe() {
   std::vector<Gpu> gpus;
   for (const Device& device : devices_) {
     Gpu& gpu = gpus.emplace_back();
+    gpu.number = device.number;
     std::array<char, 96> name{};  // NVML_DEVICE_NAME_V2_BUFFER_SIZE
     if (call(functions_.name, device.handle, name.data(), unsigned{name.size() - 1}) == succeeded)
       gpu.name = name.data();

@@ -11,6 +11,13 @@
 
 namespace warpstep::profiler {
 
+// A GPU that is asked about. NVML numbers all GPUs of the machine in an order of its own, so that
+// only its place on the bus says which one a number of CUDA's means.
+struct GpuPlace {
+  unsigned number = 0;  // in the names of metrics: CUDA's ordinal
+  std::string bus;      // "0000:1b:00.0"
+};
+
 // The functions used, with NVML's signatures (its header comes only with driver packages, its
 // binary interface is stable); results are nvmlReturn_t. Tests supply their own.
 struct NvmlFunctions {
@@ -27,8 +34,7 @@ struct NvmlFunctions {
   int (*shutdown)() = nullptr;
   const char* (*error_string)(int result) = nullptr;
   int (*driver_version)(char* text, unsigned bytes) = nullptr;
-  int (*count)(unsigned*) = nullptr;
-  int (*handle)(unsigned index, Handle*) = nullptr;
+  int (*handle_at)(const char* bus, Handle*) = nullptr;
   int (*name)(Handle, char* text, unsigned bytes) = nullptr;
   int (*utilisation)(Handle, Utilisation*) = nullptr;
   int (*memory)(Handle, Memory*) = nullptr;
@@ -47,19 +53,20 @@ struct NvmlFunctions {
 // library all are null, and `why` says so.
 NvmlFunctions load_nvml(std::string* why);
 
-// The GPUs through NVML. For one thread at a time.
+// GPUs through NVML. For one thread at a time.
 class Nvml {
  public:
-  explicit Nvml(const NvmlFunctions& functions);
+  Nvml(const NvmlFunctions& functions, const std::vector<GpuPlace>& gpus);
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // The current values of every GPU, under the names that sampler.h lists. A query that failed
+  // The current values of each GPU, under the names that sampler.h lists. A query that failed
   // three times in a row is not repeated.
   std::vector<Metric> read();
 
   struct Gpu {
+    unsigned number = 0;  // GpuPlace's
     std::string name;
     double power_limit_w = 0;  // 0: unknown, also in the following
     unsigned sm_clock_mhz = 0, memory_clock_mhz = 0;
@@ -81,7 +88,7 @@ class Nvml {
   };
   static const std::array<Query, 7> queries;
   struct Device {
-    unsigned index = 0;
+    unsigned number = 0;
     NvmlFunctions::Handle handle = nullptr;
     std::array<int, 7> failures{};  // in a row
   };

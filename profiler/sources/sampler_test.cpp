@@ -44,9 +44,11 @@ std::map<std::string, double> by_name(const std::vector<Sample>& samples) {
   return values;
 }
 
+const std::vector<GpuPlace> one_gpu{{0, FakeNvml::place(0)}};
+
 // With this only look() takes samples.
 SamplerOptions without_thread(const Tree& tree) {
-  return {.period = std::chrono::hours(1), .proc = tree.root(), .gpu = false};
+  return {.period = std::chrono::hours(1), .proc = tree.root()};
 }
 
 TEST(Sampler, BeginsWithLevelsAndContinuesWithRates) {
@@ -90,33 +92,46 @@ TEST(Sampler, NotesOnceWhatItCannotRead) {
       << "files that come back are read again";
 }
 
-TEST(Sampler, SamplesEveryGpu) {
+TEST(Sampler, SamplesTheGpusThatItIsGivenUnderTheirNumbers) {
   Tree tree;
   write_machine(tree, 100, 100);
   FakeNvml fake;
-  FakeNvml::count = 2;
+  FakeNvml::count = 4;
   const NvmlFunctions nvml = FakeNvml::functions();
   SamplerOptions options = without_thread(tree);
-  options.gpu = true;
+  // CUDA's ordinals are those of the devices that a process may see, and in another order.
+  options.gpus = {{0, FakeNvml::place(2)}, {1, FakeNvml::place(0)}};
   options.nvml = &nvml;
   {
     Sampler sampler(options);
     EXPECT_EQ(FakeNvml::open, 1);
+    const auto values = by_name(sampler.take());
     EXPECT_THAT(
-        by_name(sampler.take()),
-        IsSupersetOf({Pair("gpu 0 utilisation %", 90.0), Pair("gpu 0 memory used bytes", 700.0),
-                      Pair("gpu 0 power W", 300.5), Pair("gpu 0 temperature C", 55.0),
+        values,
+        IsSupersetOf({Pair("gpu 0 utilisation %", 92.0), Pair("gpu 0 memory used bytes", 702.0),
+                      Pair("gpu 0 power W", 302.5), Pair("gpu 0 temperature C", 55.0),
                       Pair("gpu 0 sm clock MHz", 1755.0), Pair("gpu 0 memory clock MHz", 3201.0),
-                      Pair("gpu 0 throttle reasons", 4.0), Pair("gpu 1 utilisation %", 91.0),
-                      Pair("gpu 1 memory used bytes", 701.0), Pair("gpu 1 power W", 301.5)}));
+                      Pair("gpu 0 throttle reasons", 4.0), Pair("gpu 1 utilisation %", 90.0),
+                      Pair("gpu 1 memory used bytes", 700.0), Pair("gpu 1 power W", 300.5)}));
+    EXPECT_EQ(values.count("gpu 2 power W"), 0U);
     EXPECT_THAT(sampler.notes(), IsEmpty());
   }
   EXPECT_EQ(FakeNvml::open, 0);
 }
 
+TEST(Nvml, SaysWhichGpuItDoesNotFind) {
+  FakeNvml fake;
+  Nvml nvml(FakeNvml::functions(), {{0, FakeNvml::place(3)}, {1, ""}, {2, FakeNvml::place(0)}});
+  EXPECT_THAT(nvml.take_notes(),
+              ElementsAre("gpu 0 is not sampled: NVML says of 0000:04:00.0: Not Found",
+                          HasSubstr("gpu 1 is not sampled: CUDA does not say")));
+  EXPECT_EQ(nvml.read().size(), 7U);
+  EXPECT_EQ(nvml.describe().at(0).number, 2U);
+}
+
 TEST(Nvml, StopsQueriesThatFail) {
   FakeNvml fake;
-  Nvml nvml(FakeNvml::functions());
+  Nvml nvml(FakeNvml::functions(), one_gpu);
   EXPECT_EQ(nvml.read().size(), 7U);
   FakeNvml::power_result = 3;  // not supported
   EXPECT_EQ(nvml.read().size(), 6U);
@@ -140,10 +155,10 @@ TEST(Nvml, WorksWithTheFunctionsThereAre) {
   NvmlFunctions functions = FakeNvml::functions();
   functions.power = nullptr;
   functions.error_string = nullptr;
-  Nvml nvml(functions);
+  Nvml nvml(functions, one_gpu);
   EXPECT_EQ(nvml.read().size(), 6U);
   EXPECT_THAT(nvml.take_notes(), ElementsAre(HasSubstr("power W")));
-  Nvml none{NvmlFunctions()};
+  Nvml none(NvmlFunctions(), one_gpu);
   EXPECT_THAT(none.read(), IsEmpty());
   EXPECT_THAT(none.describe(), IsEmpty());
   EXPECT_EQ(none.driver_version(), "");
@@ -153,7 +168,7 @@ TEST(Nvml, WorksWithTheFunctionsThereAre) {
 TEST(Nvml, SaysWhyItDoesNotStart) {
   FakeNvml fake;
   FakeNvml::init_result = 15;
-  Nvml nvml(FakeNvml::functions());
+  Nvml nvml(FakeNvml::functions(), one_gpu);
   EXPECT_THAT(nvml.read(), IsEmpty());
   EXPECT_THAT(nvml.take_notes(), ElementsAre(HasSubstr("GPU is lost")));
 }
@@ -169,7 +184,7 @@ TEST(Sampler, RunsNextToOtherThreads) {
   FakeNvml fake;
   const NvmlFunctions nvml = FakeNvml::functions();
   for (int life = 0; life < 5; ++life) {
-    Sampler sampler({.period = 1ms, .proc = "/proc", .gpu = true, .nvml = &nvml});
+    Sampler sampler({.period = 1ms, .proc = "/proc", .gpus = one_gpu, .nvml = &nvml});
     std::thread other([&sampler] {
       for (int i = 0; i < 20; ++i) sampler.look();
     });

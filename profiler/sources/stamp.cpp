@@ -13,7 +13,6 @@
 #include "engine/core/control_group.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
-#include "profiler/sources/sampler_nvml.h"
 #include "profiler/sources/sampler_proc.h"
 
 namespace warpstep::profiler {
@@ -217,9 +216,10 @@ Stamp libraries(const path& root) {
   return json;
 }
 
-Stamp gpus(const NvmlFunctions& functions) {
+Stamp described(const std::vector<GpuPlace>& gpus, const NvmlFunctions& functions) {
   Stamp all = Stamp::array();
-  Nvml nvml(functions);
+  if (gpus.empty()) return all;
+  Nvml nvml(functions, gpus);
   const std::string driver = nvml.driver_version();
   for (const Nvml::Gpu& gpu : nvml.describe()) {
     Stamp json = Stamp::object();
@@ -236,6 +236,7 @@ Stamp gpus(const NvmlFunctions& functions) {
     put_clock("memory_clock_mhz", gpu.memory_clock_mhz);
     put_clock("max_memory_clock_mhz", gpu.max_memory_clock_mhz);
     if (gpu.ecc >= 0) json["ecc"] = gpu.ecc == 1;
+    json["id"] = gpu.number;
     all.push_back(std::move(json));
   }
   return all;
@@ -243,13 +244,14 @@ Stamp gpus(const NvmlFunctions& functions) {
 
 }  // namespace
 
-Stamp machine_stamp(const path& root, const std::string& affinity) {
+Stamp machine_stamp(const path& root, const std::string& affinity,
+                    const std::vector<GpuPlace>& gpus) {
   std::string why;
-  const bool real = root == "/";
-  return machine_stamp(root, real ? load_nvml(&why) : NvmlFunctions(), affinity);
+  return machine_stamp(root, gpus.empty() ? NvmlFunctions() : load_nvml(&why), affinity, gpus);
 }
 
-Stamp machine_stamp(const path& root, const NvmlFunctions& nvml, const std::string& given) {
+Stamp machine_stamp(const path& root, const NvmlFunctions& nvml, const std::string& given,
+                    const std::vector<GpuPlace>& gpus) {
   Stamp json = Stamp::object();
   const std::string status = read_text(root / "proc/self/status").value_or("");
   const std::string affinity = given.empty() ? value_of(status, "Cpus_allowed_list", ':') : given;
@@ -262,7 +264,7 @@ Stamp machine_stamp(const path& root, const NvmlFunctions& nvml, const std::stri
   put(json, "transparent_huge_pages",
       chosen(first_line(root / "sys/kernel/mm/transparent_hugepage/enabled")));
   put_part(json, "libraries", libraries(root));
-  put_part(json, "gpus", gpus(nvml));
+  put_part(json, "gpus", described(gpus, nvml));
   return json;
 }
 

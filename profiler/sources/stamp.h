@@ -7,6 +7,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "profiler/sources/sampler_nvml.h"
 
 namespace warpstep::profiler {
 
@@ -23,8 +26,6 @@ struct ControlGroupLimits {
 // have both). In a container only the visible part of the hierarchy counts.
 ControlGroupLimits control_group_limits(const std::filesystem::path& root = "/");
 
-struct NvmlFunctions;
-
 // {"cpu": {"model", "cores", "frequency_mhz", "numa_nodes", "smt": "on", "boost": "on",
 //  "clocks": [{"cpus": "0-1", "governor", "min_mhz", "max_mhz", "current_mhz": [one per CPU]}, ...]
 //  of the CPUs in `affinity`},
@@ -34,15 +35,17 @@ struct NvmlFunctions;
 //  "libraries": {"libcudnn": "9.13.0", ...} of those loaded by now,
 //  "gpus": [{"name", "driver", "power_limit_w", "persistence": true, "sm_clock_mhz",
 //  "application_sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "max_memory_clock_mhz",
-//  "ecc": true}, ...]}.
+//  "ecc": true, "id": GpuPlace::number}, ...] of `gpus`, without which NVML is not loaded}.
 // Values that cannot be read, and objects without values, are left out; but "smt", "boost" and
 // "clocks" are "not readable" then, as in most virtual machines. `root` is / except in
-// tests, where GPUs are not queried either.
+// tests.
 // "affinity" is the process's, or `affinity` if given: of a process that has pinned threads since.
 nlohmann::ordered_json machine_stamp(const std::filesystem::path& root = "/",
-                                     const std::string& affinity = "");
+                                     const std::string& affinity = "",
+                                     const std::vector<GpuPlace>& gpus = {});
 // The same with these functions instead of the driver's library.
 nlohmann::ordered_json machine_stamp(const std::filesystem::path& root, const NvmlFunctions& nvml,
-                                     const std::string& affinity = "");
+                                     const std::string& affinity,
+                                     const std::vector<GpuPlace>& gpus);
 
 }  // namespace warpstep::profiler

@@ -95,20 +95,27 @@ TEST(MachineStamp, FindsTheFrequencyInEitherFile) {
             "clocks": "not readable"}})"));
 }
 
-TEST(MachineStamp, DescribesGpus) {
+TEST(MachineStamp, DescribesTheGpusThatItIsGiven) {
   const Tree tree;
   FakeNvml fake;
-  FakeNvml::count = 2;
-  const Json stamp = machine_stamp(tree.root(), FakeNvml::functions());
+  FakeNvml::count = 8;
+  const std::vector<GpuPlace> gpus{{0, FakeNvml::place(5)}, {3, FakeNvml::place(1)}};
+  const Json stamp = machine_stamp(tree.root(), FakeNvml::functions(), "", gpus);
   const Json gpu = Json::parse(R"({
     "name": "NVIDIA H200", "driver": "580.65.06", "power_limit_w": 700.0, "persistence": true,
     "sm_clock_mhz": 1755, "application_sm_clock_mhz": 1830, "max_sm_clock_mhz": 1980,
-    "memory_clock_mhz": 3201, "max_memory_clock_mhz": 3202, "ecc": false})");
-  EXPECT_EQ(stamp, Json({{"gpus", {gpu, gpu}}}));
+    "memory_clock_mhz": 3201, "max_memory_clock_mhz": 3202, "ecc": false,
+    "id": 0})");
+  Json other = gpu;
+  other["id"] = 3;
+  EXPECT_EQ(stamp, Json({{"gpus", {gpu, other}}}));
   EXPECT_EQ(FakeNvml::open, 0);
   FakeNvml::result = 15;
-  FakeNvml::count = 1;
-  EXPECT_EQ(machine_stamp(tree.root(), FakeNvml::functions()), Json::object());
+  EXPECT_EQ(machine_stamp(tree.root(), FakeNvml::functions(), "", {gpus[0]}),
+            Json::parse(R"({"gpus": [{"id": 0}]})"));
+  const int asked = FakeNvml::queries;
+  EXPECT_EQ(machine_stamp(tree.root(), FakeNvml::functions(), "", {}), Json::object());
+  EXPECT_EQ(FakeNvml::queries, asked) << "a run without a GPU does not ask";
 }
 
 TEST(MachineStamp, KnowsThisMachine) {

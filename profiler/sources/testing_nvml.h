@@ -1,16 +1,19 @@
 // A simulated NVML for tests: any number of GPUs, any result for each call.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <string>
 
 #include "profiler/sources/sampler_nvml.h"
 
 namespace warpstep::profiler::testing {
 
-// GPU i draws 300.5 + i W, and so on: values below. One at a time, as the functions share static
-// state.
+// GPU i draws 300.5 + i W, and so on: values below; it is at place(i). One at a time, as the
+// functions share static state.
 struct FakeNvml {
   static inline std::atomic<unsigned> count{1};
   static inline std::atomic<int> result{0};        // of every query
@@ -20,6 +23,8 @@ struct FakeNvml {
   static inline std::atomic<int> queries{0};  // queries so far
 
   FakeNvml() { count = 1, result = power_result = init_result = open = queries = 0; }
+
+  static std::string place(unsigned gpu) { return fmt::format("0000:{:02x}:00.0", gpu + 1); }
 
   static NvmlFunctions functions() {
     using Handle = NvmlFunctions::Handle;
@@ -32,11 +37,14 @@ struct FakeNvml {
       --open;
       return 0;
     };
-    nvml.error_string = [](int code) { return code == 3 ? "Not Supported" : "GPU is lost"; };
+    nvml.error_string = [](int code) {
+      return code == 3 ? "Not Supported" : code == 6 ? "Not Found" : "GPU is lost";
+    };
     nvml.driver_version = [](char* text, unsigned bytes) { return fill(text, bytes, "580.65.06"); };
-    nvml.count = [](unsigned* to) { return give(to, count.load()); };
-    nvml.handle = [](unsigned index, Handle* to) {
-      *to = reinterpret_cast<Handle>(std::uintptr_t{index} + 1);
+    nvml.handle_at = [](const char* bus, Handle* to) {
+      unsigned at = 0;
+      if (std::sscanf(bus, "0000:%x:00.0", &at) != 1 || at == 0 || at > count) return 6;
+      *to = reinterpret_cast<Handle>(std::uintptr_t{at});
       return 0;
     };
     nvml.name = [](Handle, char* text, unsigned bytes) { return fill(text, bytes, "NVIDIA H200"); };

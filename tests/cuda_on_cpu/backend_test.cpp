@@ -423,6 +423,21 @@ TEST(CudaDevice, OfEveryThreadIsTheOneThatWasAskedFor) {
   EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
+TEST(CudaDevice, IsKnownByItsPlaceOnTheBus) {
+  fake_cuda::set_devices(2);
+  const auto backend = open_tested_backend(backend_name, {.device = 1});
+  const std::optional<Accelerator> device = backend->accelerator();
+  ASSERT_TRUE(device);
+  EXPECT_EQ(device->ordinal, 1);
+  EXPECT_EQ(device->bus, "0000:02:00.0");
+  fake_cuda::fail_next("cudaDeviceGetPCIBusId", cudaErrorInvalidValue);
+  EXPECT_EQ(backend->accelerator()->bus, "");
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  fake_cuda::set_devices(1);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_FALSE(open_tested_backend(backend_name, {.assumed_device = "sm_90"})->accelerator());
+}
+
 // Compiled for an older device, the kernels have no products of tensor cores, whatever runs them.
 TEST(CudaDevice, IsUsedAsFarAsKernelsAreCompiledFor) {
   const auto own_products = [](int compiled) {

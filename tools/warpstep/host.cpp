@@ -115,9 +115,16 @@ std::string or_unknown(std::string text) {
 
 }  // namespace
 
-nlohmann::ordered_json machine_record(const CpuSet& allowed) {
+std::vector<profiler::GpuPlace> gpu_of(const Backend& backend) {
+  const std::optional<Accelerator> device = backend.accelerator();
+  if (!device) return {};
+  return {{static_cast<unsigned>(device->ordinal), device->bus}};
+}
+
+nlohmann::ordered_json machine_record(const CpuSet& allowed,
+                                      const std::vector<profiler::GpuPlace>& gpus) {
   nlohmann::ordered_json record =
-      profiler::machine_stamp("/", allowed.empty() ? "" : text_of_cpus(allowed));
+      profiler::machine_stamp("/", allowed.empty() ? "" : text_of_cpus(allowed), gpus);
   record["cpu"]["instruction_set"] = cpu_isa_text();
   return record;
 }

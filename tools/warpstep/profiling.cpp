@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "data/decode/jpeg.h"
@@ -77,12 +77,17 @@ std::optional<profiler::RankAddress> rank_of(const RunOptions& options) {
   return profiler::parse_rank(options.profile_rank);
 }
 
-// 1 for "cuda:1"; 0, the first GPU, for all others.
-int ordinal_of(const std::string& device) {
-  int ordinal = 0;
-  if (const std::size_t at = device.find(':'); at != std::string::npos)
-    std::from_chars(device.data() + at + 1, device.data() + device.size(), ordinal);
-  return ordinal;
+// Of all that this process may use, the one that the backend computes on.
+std::vector<profiler::Device> device_of(const Accelerator& accelerator) {
+  std::vector<profiler::Device> devices = profiler::query_devices();
+  std::erase_if(devices, [&](const profiler::Device& device) {
+    return device.id != static_cast<std::uint32_t>(accelerator.ordinal);
+  });
+  return devices;
+}
+
+std::string without_counters(std::string_view device) {
+  return fmt::format("--profile-counters samples a GPU's counters; {} has none", device);
 }
 
 // Of some of the set's JPEG files: pack makes baseline ones seekable and keeps progressive ones.
@@ -189,8 +194,7 @@ Profiling::Profiling(const RunOptions& options)
                  " the spans of the calls have the same information";
   else if (level_ == profiler::Level::deep)
     trace_ = profiler::open_device_trace({.dump = options.profile_raw});
-  if (options.profile_counters && on_host)
-    counters_.why = "--profile-counters samples a GPU's counters; " + options.device + " has none";
+  if (options.profile_counters && on_host) counters_.why = without_counters(options.device);
 }
 
 Profiling::~Profiling() {
@@ -228,8 +232,13 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
   const double span_ns = calibrated_span_ns();  // before the recorder reads the rings
   // Unlike the trace, which must see modules being loaded, counters are opened once the step's
   // device has a context.
-  if (options_.profile_counters && counters_.why.empty())
-    counters_ = profiler::open_pm_sampling(ordinal_of(options_.device));
+  const std::optional<Accelerator> accelerator = step.backend().accelerator();
+  if (options_.profile_counters && counters_.why.empty()) {
+    if (accelerator)
+      counters_ = profiler::open_pm_sampling(accelerator->ordinal);
+    else
+      counters_.why = without_counters(step.backend().name());
+  }
   const std::string counters = counters_.sampling ? counters_.sampling->what() : "";
   recorder_ = std::make_unique<profiler::Recorder>(profiler::RecorderOptions{
       .level = level_,
@@ -240,7 +249,7 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
       .trace = std::move(trace_),
       .counters = std::move(counters_),
       .span_ns = span_ns,
-      .samples_gpus = step.backend().name() == "cuda",
+      .gpus = gpu_of(step.backend()),
       .rank = rank_of(options_)});
   if (const auto rank = rank_of(options_)) stamp["rank"] = rank->rank;
   stamp["host"]["name"] = host().name;
@@ -251,7 +260,7 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
   if (!counters.empty()) stamp["profiler"]["counters"] = counters;  // and the clocks are locked
   recorder_->set_stamp(stamp);
   recorder_->set_program(explain_json(step));
-  if (step.backend().name() == "cuda") recorder_->set_devices(profiler::query_devices());
+  if (accelerator) recorder_->set_devices(device_of(*accelerator));
   recorder_->begin(progress.step + 1, {progress.next.step, steps_per_epoch});
 }
 

@@ -133,7 +133,7 @@ struct TensorBoard::System {
         began(first_time(folder)),
         file(next_event_file(folder, static_cast<std::uint64_t>(wall_time()))),
         sampler({.period = sampling_period,
-                 .gpu = options.samples_gpus,
+                 .gpus = options.gpus,
                  .receive = [this](const auto& metrics) { receive(metrics); }}) {}
   ~System() { sampler.look(); }
 

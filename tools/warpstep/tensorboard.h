@@ -9,6 +9,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "profiler/sources/sampler_nvml.h"
 
 namespace warpstep::tools {
 
@@ -42,7 +45,7 @@ void remove_event_files(const std::filesystem::path& run);
 struct TensorBoardOptions {
   std::filesystem::path run;
   std::uint64_t steps_done = 0;  // above 0 in a resumed run
-  bool samples_gpus = false;
+  std::vector<profiler::GpuPlace> gpus;
 };
 
 class TensorBoard {

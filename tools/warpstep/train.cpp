@@ -102,10 +102,8 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
 std::unique_ptr<TensorBoard> open_tensorboard(const Job& job, RunDirectory& run,
                                               const Progress& progress) {
   if (!job.options.tensorboard) return nullptr;
-  auto board = std::make_unique<TensorBoard>(
-      TensorBoardOptions{.run = run.path(),
-                         .steps_done = progress.step,
-                         .samples_gpus = job.device.backend->name() == "cuda"});
+  auto board = std::make_unique<TensorBoard>(TensorBoardOptions{
+      .run = run.path(), .steps_done = progress.step, .gpus = gpu_of(*job.device.backend)});
   run.set_log([to = board.get()](const Json& record) { to->add(record); });
   say("curves: tensorboard --logdir {}\n", (run.path() / "tensorboard").string());
   return board;
@@ -398,7 +396,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   announce(job, useless_options(parser, job.options, job.training.is_text(),
                                 job.device.backend->name()));
   if (request.check_numerics) say("{}\n", slow_check);
-  const Json machine = machine_record(job.device.allowed);
+  const Json machine = machine_record(job.device.allowed, gpu_of(*job.device.backend));
   job.throughput = throughput_of(job);
   job.training.loader->seek(progress.next);
   start_feeder(job.training, *job.step, job.options.steps_per_launch);

@@ -212,7 +212,8 @@ struct Recorder::Parts {
   std::atomic<std::uint64_t> windows{0};
   // No more windows. The listener asks, too; relaxed: it takes nothing from this but the answer.
   std::atomic<bool> over{false};
-  RunDelay delay;  // of the thread that trains
+  RunDelay delay;                   // of the thread that trains
+  std::set<std::uint32_t> devices;  // of the session
   bool finished = false;
   // Without a window: guarded by `mutex`, as what follows.
   Flight flight;
@@ -295,12 +296,25 @@ struct Recorder::Parts {
     if (const auto ns = delay.since_last()) record::note(name, step.begin_ns, step.begin_ns, *ns);
   }
 
+  // What a library or an op of the user's does on a GPU that the session does not describe.
+  void leave_out_foreign(Traced& traced) const {
+    const std::size_t foreign = std::erase_if(traced.activities, [&](const Activity& activity) {
+      const bool is_of_device = activity.what <= What::set || activity.what == What::graph;
+      return is_of_device && !devices.contains(activity.device);
+    });
+    if (foreign > 0)
+      traced.notes.push_back(fmt::format("{} of GPUs that the run does not compute on {} left out",
+                                         counted(static_cast<double>(foreign), "record"),
+                                         foreign == 1 ? "is" : "are"));
+  }
+
   void close_window(std::uint64_t last_step, std::uint64_t end_ns) {
     window->last_step = last_step;
     window->end_ns = end_ns;
     window->complete = 1;
     Traced traced;
     if (std::exchange(tracing, false)) traced = options.trace.trace->end();
+    leave_out_foreign(traced);
     if (std::exchange(counting, false)) {
       Measured measured = options.counters.sampling->end(window->begin_ns, window->end_ns);
       traced.samples = std::move(measured.samples);
@@ -469,6 +483,7 @@ void Recorder::set_peaks(const Json& peaks) {
   parts_->session.add(Chunk::peaks, peaks);
 }
 void Recorder::set_devices(const std::vector<Device>& devices) {
+  for (const Device& device : devices) parts_->devices.insert(device.id);
   parts_->session.add(devices);
 }
 void Recorder::note(const std::string& text) {

@@ -89,8 +89,8 @@ class Recorder {
   void set_program(const Json& program);
   void set_loader(const Json& loader);
   void set_peaks(const Json& peaks);
-  void set_devices(const std::vector<Device>& devices);
-  void note(const std::string& text);  // for the report
+  void set_devices(const std::vector<Device>& devices);  // work of others is left out
+  void note(const std::string& text);                    // for the report
 
   // Call before the first step `step`, counted from 1.
   void begin(std::uint64_t step, const StepPlace& first);

@@ -346,6 +346,44 @@ TEST(Recorder, KeepsTheGpusCountersOfItsWindows) {
   EXPECT_THAT(session.notes, ElementsAre("in part", "a note", "a note"));
 }
 
+// A trace of kernels on two GPUs and of a launch.
+class TwoGpus final : public DeviceTrace {
+ public:
+  void begin() override {}
+  Traced end() override {
+    const std::uint32_t kernel = record::Name("k", Kind::kernel).id();
+    const std::uint64_t now = now_ns();
+    Traced traced;
+    for (const auto& [device, what] : {std::pair{0U, What::kernel}, std::pair{1U, What::kernel},
+                                       std::pair{1U, What::copy}, std::pair{1U, What::api}})
+      traced.activities.push_back(
+          {.start_ns = now, .end_ns = now + 1, .name = kernel, .device = device, .what = what});
+    return traced;
+  }
+};
+
+TEST(Recorder, LeavesOutTheWorkOfGpusThatTheSessionDoesNotDescribe) {
+  const std::filesystem::path path = testing::own_folder() / "foreign.prof";
+  Recorder recorder({.level = Level::deep,
+                     .schedule = parse_schedule("skip_first=0,warmup=0,active=1"),
+                     .path = path,
+                     .trace = {std::make_unique<TwoGpus>(), ""},
+                     .listens = false,
+                     .samples = false});
+  recorder.set_devices({{.id = 0, .name = record::Name("a GPU").id()}});
+  recorder.begin(1, {0, 100});
+  const std::uint64_t begin = now_ns();
+  recorder.on_step({.step = 1, .epoch = 1, .begin_ns = begin, .end_ns = begin + 5, .other_ns = 5},
+                   {1, 100});
+  recorder.finish();
+  const Session session = read_session(path);  // unreadable with activities of other devices
+  ASSERT_EQ(session.activities.size(), 2U);
+  EXPECT_EQ(session.activities[0].device, 0U);
+  EXPECT_EQ(session.activities[1].what, What::api);
+  EXPECT_THAT(session.notes,
+              ElementsAre("2 records of GPUs that the run does not compute on are left out"));
+}
+
 TEST(Recorder, StopsTheGpusCountersWhenTheRunEndsInAWarmup) {
   std::vector<std::string> calls;
   RecordedRun run("warmup", Level::spans, "skip_first=1,wait=0,warmup=5,active=2,repeat=1", 100,

@@ -25,8 +25,8 @@ constexpr std::array<std::pair<std::uint64_t, const char*>, 5> reasons{{{0x04, "
 
 std::vector<Throttle> throttled(const Session& session) {
   std::vector<Throttle> found;
-  for (const Device& device : session.devices) {
-    const std::string metric = fmt::format("gpu {} throttle reasons", device.id);
+  for (const Device* const device : run_devices(session)) {
+    const std::string metric = fmt::format("gpu {} throttle reasons", device->id);
     std::size_t samples = 0, slowed = 0;
     std::uint64_t seen = 0;
     for (const Sample& sample : session.samples) {
@@ -38,7 +38,7 @@ std::vector<Throttle> throttled(const Session& session) {
       seen |= mask;
     }
     if (slowed == 0) continue;
-    Throttle throttle{device.id, static_cast<double>(slowed) / static_cast<double>(samples), ""};
+    Throttle throttle{device->id, static_cast<double>(slowed) / static_cast<double>(samples), ""};
     for (const auto& [bit, why] : reasons)
       if ((seen & bit) != 0) throttle.why += (throttle.why.empty() ? "" : ", ") + std::string(why);
     found.push_back(throttle);

@@ -1,6 +1,11 @@
 #include "profiler/analysis/disturbance.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
 
 #include "profiler/analysis/scope.h"
 
@@ -34,13 +39,26 @@ double machine_cores(const Session& session) {
   return cores > 0 ? cores : fields::number(session.loader, "cores");
 }
 
+// Of the run's own GPUs: another one of the machine may idle at a low clock.
+std::vector<double> clocks_of(const Session& session, const std::map<std::string, double>& means) {
+  const std::string_view what = " sm clock MHz";
+  std::vector<double> clocks;
+  for (const Device* const device : run_devices(session)) {
+    const auto mean = means.find(fmt::format("gpu {}{}", device->id, what));
+    clocks.push_back(mean == means.end() ? 0 : mean->second);
+  }
+  if (!session.devices.empty()) return clocks;
+  for (const auto& [name, mean] : means)  // a program without CUPTI describes no device
+    if (name.starts_with("gpu ") && name.ends_with(what)) clocks.push_back(mean);
+  return clocks;
+}
+
 }  // namespace
 
 Disturbance disturbance_of(const Session& session) {
   Disturbance found{.cores = machine_cores(session)};
   const std::map<std::string, double> metrics = metric_means(session);
-  for (const auto& [name, value] : metrics)
-    if (name.starts_with("gpu ") && name.ends_with(" sm clock MHz")) found.clocks_mhz[name] = value;
+  found.clocks_mhz = clocks_of(session, metrics);
   const auto all = metrics.find("cpu %"), own = metrics.find("process cpu %");
   if (found.cores < 1 || all == metrics.end() || own == metrics.end()) return found;
   const double busy = found.cores * all->second / 100;
@@ -51,14 +69,18 @@ Disturbance disturbance_of(const Session& session) {
 }
 
 std::vector<double> lost_shares(const std::vector<Disturbance>& runs) {
-  std::map<std::string, double> highest;
-  for (const Disturbance& run : runs)
-    for (const auto& [name, mhz] : run.clocks_mhz) highest[name] = std::max(highest[name], mhz);
+  std::vector<double> highest;
+  for (const Disturbance& run : runs) {
+    highest.resize(std::max(highest.size(), run.clocks_mhz.size()));
+    for (std::size_t gpu = 0; gpu < run.clocks_mhz.size(); ++gpu)
+      highest[gpu] = std::max(highest[gpu], run.clocks_mhz[gpu]);
+  }
   std::vector<double> shares;
   for (const Disturbance& run : runs) {
     double slowest = 1;
-    for (const auto& [name, mhz] : run.clocks_mhz)
-      if (highest[name] > 0) slowest = std::min(slowest, mhz / highest[name]);
+    for (std::size_t gpu = 0; gpu < run.clocks_mhz.size(); ++gpu)
+      if (const double mhz = run.clocks_mhz[gpu]; mhz > 0)
+        slowest = std::min(slowest, mhz / highest[gpu]);
     shares.push_back(run.lost + 1 - slowest);
   }
   return shares;

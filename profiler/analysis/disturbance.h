@@ -1,8 +1,6 @@
 // What the machine did to a run's steps besides the run: other programs, clocks.
 #pragma once
 
-#include <map>
-#include <string>
 #include <vector>
 
 #include "profiler/session/session.h"
@@ -16,7 +14,8 @@ struct Disturbance {
   // whose threads wait for each other loses what the most disturbed of them does: at most all of a
   // core that is shared. Above 1 if others want more than a core.
   double lost = 0;
-  std::map<std::string, double> clocks_mhz;  // of each GPU's multiprocessors, mean
+  // Of the multiprocessors of each GPU that the run computed on, in order; mean, 0: not sampled.
+  std::vector<double> clocks_mhz;
 };
 // From the sampled metrics; zeros where they were not sampled.
 Disturbance disturbance_of(const Session& session);

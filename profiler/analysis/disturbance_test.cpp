@@ -44,5 +44,19 @@ TEST(Disturbance, IsAlsoALowerClock) {
       ElementsAre(DoubleEq(0), DoubleNear(0.25, 1e-9)));
 }
 
+TEST(Disturbance, IsAClockOfTheRunsOwnGpus) {
+  const auto run = [](std::uint32_t id, const char* metric, double mhz) {
+    testing::SessionBuilder builder;
+    builder.gpu().step(1, 0, 1000).sample(metric, 10, mhz).sample("gpu 7 sm clock MHz", 10, 345);
+    builder.raw().devices[0].id = id;
+    return disturbance_of(builder.build());
+  };
+  const Disturbance first = run(0, "gpu 0 sm clock MHz", 1980),
+                    second = run(1, "gpu 1 sm clock MHz", 1485), third = run(2, "none", 0);
+  EXPECT_THAT(first.clocks_mhz, ElementsAre(1980)) << "another GPU's clock is none of the run's";
+  EXPECT_THAT(lost_shares({first, second, third}),
+              ElementsAre(DoubleEq(0), DoubleNear(0.25, 1e-9), DoubleEq(0)));
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

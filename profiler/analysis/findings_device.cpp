@@ -298,18 +298,20 @@ bool is_eligible(const CallRow& call) {
   return has_any(call.op, {"conv", "linear", "matmul", "gemm", "attention", "dense"});
 }
 
-const DeviceMetrics* first_device(const Facts& facts) {
-  return facts.on_host || facts.analysis.devices.empty() ? nullptr
-                                                         : &facts.analysis.devices.front();
+const DeviceMetrics* metrics_of(const Facts& facts, const Device& device) {
+  const auto found = std::ranges::find(facts.analysis.devices, device.id, &DeviceMetrics::device);
+  return found == facts.analysis.devices.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
 void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings) {
-  const DeviceMetrics* const metrics = first_device(facts);
+  const std::vector<const Device*> devices = run_devices(facts.session);
+  const DeviceMetrics* const metrics =
+      devices.empty() ? nullptr : metrics_of(facts, *devices.front());
   const std::string precision = facts.option("precision", "fp32");
   if (metrics == nullptr || (precision != "fp32" && precision != "tf32")) return;
-  const std::uint32_t major = facts.session.devices.front().compute_major;
+  const std::uint32_t major = devices.front()->compute_major;
   double eligible = 0, all = 0;
   for (const CallRow& call : facts.analysis.work.calls) {
     all += call.ns;

@@ -33,14 +33,14 @@ struct Memory {
 Memory device_memory(const Facts& facts) {
   const Session& session = facts.session;
   Memory memory;
-  for (const Device& device : session.devices) {
+  for (const Device* const device : run_devices(session)) {
     const MetricLevel used =
-        metric_level(facts.view, fmt::format("gpu {} memory used bytes", device.id));
+        metric_level(facts.view, fmt::format("gpu {} memory used bytes", device->id));
     const double planned = fields::number(fields::child(session.program, "memory"), "total_bytes");
     const double bytes = std::max(used.most, planned);
-    const auto total = static_cast<double>(device.total_memory);
+    const auto total = static_cast<double>(device->total_memory);
     if (total > 0 && bytes / total > (memory.total > 0 ? memory.used / memory.total : 0))
-      memory = {bytes, total, fmt::format("GPU {}", device.id)};
+      memory = {bytes, total, fmt::format("GPU {}", device->id)};
   }
   return memory;
 }
@@ -177,10 +177,8 @@ void find_throttling(const Facts& facts, std::vector<Finding>& findings) {
         .advice =
             "check cooling and the power limit; do not compare this run's figures with others"};
     const MetricLevel clock = metric_level(facts.view, fmt::format("gpu {} sm clock MHz", gpu.gpu));
-    const Json& gpus = fields::child(facts.session.stamp, "gpus");
-    const double most = gpus.is_array() && gpu.gpu < gpus.size()
-                            ? fields::number(gpus[gpu.gpu], "max_sm_clock_mhz")
-                            : 0;
+    const Json* const stamped = stamped_gpu(facts.session, gpu.gpu);
+    const double most = stamped == nullptr ? 0 : fields::number(*stamped, "max_sm_clock_mhz");
     if (clock.count > 0 && most > clock.mean) {
       finding.evidence += fmt::format(", {:.0f} of {:.0f} MHz", clock.mean, most);
       finding.gain_ns =

@@ -54,8 +54,8 @@ class Differences {
 
 std::string devices_of(const Session& session) {
   std::string names;
-  for (const Device& device : session.devices)
-    names += (names.empty() ? "" : ", ") + session.name(device.name);
+  for (const Device* const device : run_devices(session))
+    names += (names.empty() ? "" : ", ") + session.name(device->name);
   if (!names.empty()) return names;
   return fields::text(fields::child(session.stamp, "cpu"), "model", "a CPU");
 }
@@ -146,15 +146,26 @@ std::string quota_of(const Session& session, const char* key) {
   return group.is_object() && group.contains(key) ? value_text(group.at(key)) : "none";
 }
 
+// Those that the run computed on, one after the other: which numbers they have is no difference.
+Json gpus_of(const Session& session) {
+  Json gpus = Json::array();
+  const std::vector<const Device*> devices = run_devices(session);
+  for (const Device* const device : devices)
+    if (const Json* const gpu = stamped_gpu(session, device->id)) gpus.push_back(*gpu);
+  if (!gpus.empty()) return gpus;
+  const Json* const all = devices.empty() ? fields::member(session.stamp, "gpus") : nullptr;
+  return all == nullptr ? Json() : *all;
+}
+
 void compare_machine(const Session& before, const Session& after, Footing& footing) {
-  Differences machine({"frequency_mhz", "current_mhz", "sm_clock_mhz", "memory_clock_mhz"});
+  Differences machine({"frequency_mhz", "current_mhz", "sm_clock_mhz", "memory_clock_mhz", "id"});
   const auto field = [](const Session& session, const char* key) {
     return session.stamp.is_object() && session.stamp.contains(key) ? session.stamp.at(key)
                                                                     : Json();
   };
-  for (const char* const key :
-       {"cpu", "affinity", "kernel", "transparent_huge_pages", "libraries", "gpus"})
+  for (const char* const key : {"cpu", "affinity", "kernel", "transparent_huge_pages", "libraries"})
     machine.compare(key, field(before, key), field(after, key));
+  machine.compare("gpus", gpus_of(before), gpus_of(after));
   const auto compiler = [](const Session& session) {
     const std::string text = fields::text(fields::child(session.stamp, "program"), "compiler");
     return text.empty() ? Json() : Json(text);

@@ -90,6 +90,28 @@ TEST(Footing, IsUnequalWhereTheMachineDiffers) {
             "AVX2 after, and in 7 more points.");
 }
 
+// The same GPU, which the processes saw under different numbers, or beside another one.
+TEST(Footing, IsEqualOnTheSameGpuWhateverItsNumber) {
+  Session before = stamped_session();
+  before.names.push_back({"NVIDIA H200", Kind::range});
+  Session after = before;
+  before.devices.push_back({.id = 0});
+  before.stamp["gpus"][0]["id"] = 0;
+  after.devices.push_back({.id = 3});
+  after.stamp["gpus"][0]["id"] = 3;
+  EXPECT_TRUE(compare_footing(before, after, false).is_equal());
+  Session old = before;  // all GPUs of the machine
+  old.devices.push_back({.id = 1});
+  old.stamp["gpus"][0].erase("id");
+  old.stamp["gpus"].push_back({{"driver", "another"}});
+  const Footing footing = compare_footing(old, after, false);
+  EXPECT_TRUE(footing.is_equal());
+  EXPECT_THAT(footing.warnings, IsEmpty());
+  after.stamp["gpus"][0]["driver"] = "590";
+  EXPECT_THAT(texts(compare_footing(before, after, false).by_machine),
+              ElementsAre("gpus.0.driver: 580 before, 590 after"));
+}
+
 TEST(Footing, OfAnOldSessionIsUnknownNotUnequal) {
   Session before = stamped_session();
   before.stamp["cpu"].erase("instruction_set");

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <utility>
 
 namespace warpstep::profiler::fields {
@@ -210,6 +211,36 @@ std::vector<Interval> step_times(const Session& session) {
     end = times.back().end_ns;
   }
   return times;
+}
+
+std::vector<const Device*> run_devices(const Session& session) {
+  std::vector<const Device*> all, active;
+  std::set<std::uint32_t> seen;
+  if (session.devices.size() > 1)
+    for (const Activity& activity : session.activities)
+      if (is_on_device(activity)) seen.insert(activity.device);
+  for (const Device& device : session.devices) {
+    all.push_back(&device);
+    if (seen.contains(device.id)) active.push_back(&device);
+  }
+  if (!active.empty() || all.size() < 2) return active.empty() ? all : active;
+  const std::string asked = fields::text(fields::child(session.stamp, "options"), "device");
+  for (const Device* const device : all)
+    if (asked == "cuda:" + std::to_string(device->id)) return {device};
+  return {all.front()};
+}
+
+const Json* stamped_gpu(const Session& session, std::uint32_t device) {
+  const Json& gpus = fields::child(session.stamp, "gpus");
+  if (!gpus.is_array()) return nullptr;
+  bool has_ids = false;
+  for (const Json& gpu : gpus) {
+    const Json* const id = fields::member(gpu, "id");
+    if (id == nullptr) continue;
+    has_ids = true;
+    if (fields::whole(gpu, "id", -1) == static_cast<std::int64_t>(device)) return &gpu;
+  }
+  return has_ids || device >= gpus.size() ? nullptr : &gpus[device];
 }
 
 StepIndex::StepIndex(const Session& session, std::vector<std::size_t> steps)

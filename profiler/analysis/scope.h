@@ -71,6 +71,14 @@ std::size_t step_at(const Session& session, std::uint64_t at_ns);
 // Cores that the process may use; 0 when the session does not say.
 int usable_cores(const Session& session);
 
+// The devices that the run computed on. Older sessions describe all that the process might use: of
+// these the ones that did something, else the one that --device names, else the first.
+std::vector<const Device*> run_devices(const Session& session);
+
+// The stamp's entry of a device: the one with its number as "id", in older sessions the one at its
+// place. Null where there is none.
+const Json* stamped_gpu(const Session& session, std::uint32_t device);
+
 // The recorded steps with their times, to look up the step of a moment.
 class StepIndex {
  public:

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/export/quantity.h"
 #include "profiler/session/testing_builder.h"
 
 namespace warpstep::profiler {
@@ -88,6 +89,51 @@ TEST(CountedSteps, LeaveOutTheFirstWithoutWindows) {
   builder.raw().windows.clear();
   EXPECT_THAT(View(builder.build()).counted, ElementsAre(1, 2, 3, 4, 5));
   EXPECT_THAT(View(Session{}).counted, IsEmpty());
+}
+
+// Of the machine's GPUs the run had the second; older sessions describe and sample both.
+SessionBuilder two_gpus() {
+  SessionBuilder builder;
+  builder.gpu().gpu().step(1, 0, 1000, 500).step(2, 1000, 2000, 500).window(1, 2, 0, 2000, true);
+  Session& session = builder.raw();
+  session.devices[1].name = builder.name(Kind::range, "NVIDIA H100");
+  session.devices[1].compute_major = 7;
+  session.stamp["gpus"] = Json::parse(R"([{"driver": "1"}, {"driver": "2"}])");
+  builder.sample("gpu 0 throttle reasons", 500, 4).sample("gpu 1 throttle reasons", 500, 0);
+  return builder;
+}
+
+TEST(RunDevices, AreThoseThatDidSomething) {
+  SessionBuilder builder = two_gpus();
+  builder.launch(10, 20, What::kernel, "k", 30, 500);
+  builder.last_activity().device = 1;
+  const Session session = builder.build();
+  ASSERT_EQ(run_devices(session).size(), 1U);
+  EXPECT_EQ(run_devices(session)[0]->id, 1U);
+  EXPECT_EQ(run_title(session), "Training run on NVIDIA H100");
+  EXPECT_THAT(analyse(session).trust.notes, Not(Contains(HasSubstr("throttled"))));
+  builder.launch(510, 520, What::copy, "c", 530, 600);  // on the first
+  EXPECT_EQ(run_devices(builder.build()).size(), 2U);
+}
+
+TEST(RunDevices, WithoutActivitiesAreTheOneThatWasAskedFor) {
+  SessionBuilder builder = two_gpus();
+  EXPECT_EQ(run_devices(builder.raw()).at(0)->id, 0U);
+  builder.raw().stamp["options"]["device"] = "cuda:1";
+  ASSERT_EQ(run_devices(builder.raw()).size(), 1U);
+  EXPECT_EQ(run_devices(builder.raw())[0]->id, 1U);
+  EXPECT_THAT(run_devices(Session{}), IsEmpty());
+}
+
+TEST(StampedGpu, HasTheDevicesNumberOrInOlderSessionsItsPlace) {
+  Session session = two_gpus().raw();
+  EXPECT_EQ(fields::text(*stamped_gpu(session, 1), "driver"), "2");
+  EXPECT_EQ(stamped_gpu(session, 2), nullptr);
+  session.stamp["gpus"] = Json::parse(R"([{"driver": "3", "id": 1}])");
+  EXPECT_EQ(fields::text(*stamped_gpu(session, 1), "driver"), "3");
+  EXPECT_EQ(stamped_gpu(session, 0), nullptr);
+  session.stamp["gpus"] = 7;
+  EXPECT_EQ(stamped_gpu(session, 0), nullptr);
 }
 
 }  // namespace

@@ -36,9 +36,9 @@ double step_flops(const Work& work) {
 std::string run_title(const Session& session) {
   const Json& options = fields::child(session.stamp, "options");
   std::string text = fields::text(options, "model", "Training run");
-  if (!session.devices.empty()) {
-    text += " on " + session.name(session.devices.front().name);
-    if (session.devices.size() > 1) text += fmt::format(" x {}", session.devices.size());
+  if (const std::vector<const Device*> devices = run_devices(session); !devices.empty()) {
+    text += " on " + session.name(devices.front()->name);
+    if (devices.size() > 1) text += fmt::format(" x {}", devices.size());
   } else {
     text += " on the CPU";
   }

@@ -192,7 +192,8 @@ struct Recorder::Parts {
   explicit Parts(RecorderOptions with)
       : options(std::move(with)),
         session(options.path, options.samples
-                                  ? std::make_unique<Sampler>(SamplerOptions{.gpus = options.gpus})
+                                  ? std::make_unique<Sampler>(SamplerOptions{
+                                        .gpus = options.gpus, .siblings = options.siblings})
                                   : nullptr),
         flight(options.span_ns) {}
 

@@ -68,6 +68,7 @@ struct RecorderOptions {
   double span_ns = 100;               // of recording one, calibrated
   bool samples = true;                // the machine
   std::vector<GpuPlace> gpus;         // whose state is sampled with it, through NVML
+  std::vector<Sibling> siblings;      // the job's other processes on this machine
   std::optional<RankAddress> rank;    // in a job of several processes
 };
 

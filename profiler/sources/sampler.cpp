@@ -86,7 +86,7 @@ struct Sampler::Parts {
   // A failing file or library only adds a note.
   void look() noexcept try {
     const std::lock_guard lock(reading);
-    MachineReading now = read_machine(options.proc);
+    MachineReading now = read_machine(options.proc, options.siblings);
     CoreReading now_cores = read_cores(cores, record::named_threads());
     if (now_cores.memory && now.memory.available_bytes)
       now.memory.available_bytes =

@@ -19,17 +19,20 @@ struct SamplerOptions {
   // Tests use other folders; control groups are those of proc/.., as are sys/fs/cgroup's.
   std::filesystem::path proc = "/proc";
   std::vector<GpuPlace> gpus;           // through NVML, loaded at run time; empty: not loaded
+  std::vector<Sibling> siblings;        // the other ranks of a job, on this machine
   const NvmlFunctions* nvml = nullptr;  // tests supply these instead of the library
   // If set, it receives each sample in place of take(), one call at a time: the first from the
   // constructor, later ones from the sampler's thread or from look().
   std::function<void(const std::vector<Metric>&)> receive;
 };
 
-// Samples have these names (Kind::metric): "cpu N %", "cpu %", "process cpu %", "process rss
-// bytes", "memory available bytes", "swap used bytes", "disk read bytes/s", "disk write bytes/s",
-// "disk busy %", "network received bytes/s", "network sent bytes/s"; for each of the GPUs with NVML
-// "gpu N utilisation %", "gpu N memory used bytes", "gpu N power W", "gpu N temperature C", "gpu N
-// sm clock MHz", "gpu N memory clock MHz", "gpu N throttle reasons".
+// Samples have these names (Kind::metric): "cpu N %", "cpu %", "process cpu %", "siblings
+// cpu %" (on CPUs that this process may use), "stolen cpu %" (of the machine's CPUs, given to other
+// virtual machines; only where that ever was), "process rss bytes", "memory available bytes", "swap
+// used bytes", "disk read bytes/s", "disk write bytes/s", "disk busy %", "network received
+// bytes/s", "network sent bytes/s"; for each of the GPUs with NVML "gpu N utilisation %", "gpu N
+// memory used bytes", "gpu N power W", "gpu N temperature C", "gpu N sm clock MHz", "gpu N memory
+// clock MHz", "gpu N throttle reasons".
 //
 // What the process was not given: for each of its threads by name ("main", "loader 0"; "kernels":
 // the sum of the team without main; "other threads") "NAME run delay %", the time that it was ready
@@ -41,7 +44,8 @@ struct SamplerOptions {
 // "memory available bytes" is no more than what the limit leaves. Metrics that a kernel or a
 // container does not have are left out.
 //
-// 100 means one core that is always busy, for "cpu N %" as for "process cpu %". "disk busy %" is of
+// 100 means one core that is always busy, for "cpu N %" as for "process cpu %", "siblings
+// cpu %" and "stolen cpu %"; "cpu N %" and "cpu %" have what is stolen. "disk busy %" is of
 // the busiest disk: the share of time with requests in flight. Bytes of disks and networks are of
 // the whole machine. "throttle reasons" are NVML's bits. Shares and rates cover the time since the
 // previous sample, so the first sample has none.

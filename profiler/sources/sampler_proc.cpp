@@ -78,6 +78,8 @@ const Counters* named(const std::vector<Counters>& all, const std::string& name)
 
 void add_cpus(const MachineReading& before, const MachineReading& after,
               std::vector<Metric>& metrics) {
+  double stolen = 0;
+  bool is_stolen_from = false;
   // Cores have the same order, except for those that were switched on or off in between.
   auto then = before.cpus.begin();
   for (const CpuTicks& now : after.cpus) {
@@ -89,7 +91,27 @@ void add_cpus(const MachineReading& before, const MachineReading& after,
     // Idle time may decrease a little; then busy grows by more than the total.
     metrics.push_back(
         {now.core < 0 ? "cpu %" : fmt::format("cpu {} %", now.core), std::min(percent, 100.0)});
+    if (now.core < 0 || now.stolen < then->stolen) continue;
+    is_stolen_from |= now.stolen > 0;
+    stolen += std::min(100.0, 100 * static_cast<double>(now.stolen - then->stolen) /
+                                  static_cast<double>(now.total - then->total));
   }
+  // Most machines are not shared, and have no use for a metric that is always 0.
+  if (is_stolen_from) metrics.push_back({"stolen cpu %", stolen});
+}
+
+// Of those that are in both readings: a rank that ended takes no cores any more.
+void add_siblings(const MachineReading& before, const MachineReading& after, double seconds,
+                  double ticks_per_second, std::vector<Metric>& metrics) {
+  double ticks = 0;
+  bool any = false;
+  for (const SiblingTicks& now : after.siblings) {
+    const auto then = std::ranges::find(before.siblings, now.process, &SiblingTicks::process);
+    if (then == before.siblings.end() || now.ticks < then->ticks) continue;
+    any = true;
+    ticks += now.ticks - then->ticks;
+  }
+  if (any) metrics.push_back({"siblings cpu %", 100 * ticks / seconds / ticks_per_second});
 }
 
 void add_disks(const MachineReading& before, const MachineReading& after, double seconds,
@@ -198,6 +220,7 @@ std::vector<CpuTicks> parse_stat(std::string_view text) {
     if (ticks.core < -1 || !take_numbers(line, spent)) continue;
     for (const std::uint64_t part : spent) ticks.total += part;
     ticks.busy = ticks.total - spent[3] - spent[4];
+    ticks.stolen = spent[7];
     cpus.push_back(ticks);
   }
   return cpus;
@@ -275,7 +298,8 @@ std::vector<NetworkCounters> parse_network(std::string_view text) {
   return networks;
 }
 
-MachineReading read_machine(const std::filesystem::path& proc) {
+MachineReading read_machine(const std::filesystem::path& proc,
+                            const std::vector<Sibling>& siblings) {
   MachineReading reading;
   const auto text_of = [&](const char* file) {
     std::optional<std::string> text = read_text(proc / file);
@@ -292,6 +316,10 @@ MachineReading read_machine(const std::filesystem::path& proc) {
   if (const auto text = text_of("self/stat"))
     if (reading.process_ticks = parse_process_ticks(*text); !reading.process_ticks)
       unexpected("self/stat");
+  for (const Sibling& sibling : siblings)
+    if (const auto text = read_text(proc / std::to_string(sibling.process) / "stat"))
+      if (const auto ticks = parse_process_ticks(*text))
+        reading.siblings.push_back({sibling.process, sibling.share * static_cast<double>(*ticks)});
   if (const auto text = text_of("self/statm")) {
     const auto pages = parse_resident_pages(*text);
     const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -330,6 +358,7 @@ std::vector<Metric> rates(const MachineReading& before, const MachineReading& af
   if (before.process_ticks && after.process_ticks)
     if (const auto ticks = rate(*before.process_ticks, *after.process_ticks, seconds))
       metrics.push_back({"process cpu %", 100 * *ticks / ticks_per_second});
+  add_siblings(before, after, seconds, ticks_per_second, metrics);
   add_disks(before, after, seconds, metrics);
   add_networks(before, after, seconds, metrics);
   return metrics;

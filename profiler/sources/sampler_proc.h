@@ -41,9 +41,10 @@ std::optional<Number> parse_number(std::string_view field) {
 // ---- Readings.
 
 struct CpuTicks {
-  int core = -1;  // -1: all together
-  std::uint64_t busy = 0;
-  std::uint64_t total = 0;  // with idle and iowait
+  int core = -1;             // -1: all together
+  std::uint64_t busy = 0;    // with stolen
+  std::uint64_t total = 0;   // with idle and iowait
+  std::uint64_t stolen = 0;  // the hypervisor ran another virtual machine
 };
 struct DiskCounters {
   std::string name;
@@ -72,10 +73,21 @@ std::vector<DiskCounters> parse_diskstats(std::string_view text);
 // through another interface too.
 std::vector<NetworkCounters> parse_network(std::string_view text);
 
+// Another process of the same job, a rank.
+struct Sibling {
+  int process = 0;
+  double share = 1;  // of the CPUs that it may use: those that this process may use too
+};
+struct SiblingTicks {
+  int process = 0;
+  double ticks = 0;  // user and system time, by its share
+};
+
 struct MachineReading {
   std::uint64_t at_ns = 0;  // engine/core/clock.h
   std::vector<CpuTicks> cpus;
   std::optional<std::uint64_t> process_ticks;  // user and system time
+  std::vector<SiblingTicks> siblings;          // without those that have ended
   std::optional<std::uint64_t> resident_bytes;
   MemoryUse memory;
   std::vector<DiskCounters> disks;
@@ -83,7 +95,8 @@ struct MachineReading {
   std::vector<std::string> problems;  // one sentence per missing or unexpected file
 };
 // `proc` is /proc except in tests. Throws only std::bad_alloc.
-MachineReading read_machine(const std::filesystem::path& proc);
+MachineReading read_machine(const std::filesystem::path& proc,
+                            const std::vector<Sibling>& siblings = {});
 
 // ---- Metrics.
 

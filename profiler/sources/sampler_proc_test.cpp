@@ -1,9 +1,11 @@
 #include "profiler/sources/sampler_proc.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <map>
 #include <random>
 
@@ -59,6 +61,7 @@ TEST(ProcStat, CountsGuestsOnceAndIowaitAsIdle) {
   EXPECT_EQ(cpus[0].core, -1);
   EXPECT_EQ(cpus[0].total, 488U);
   EXPECT_EQ(cpus[0].busy, 148U);
+  EXPECT_EQ(cpus[0].stolen, 7U);
   EXPECT_EQ(cpus[1].core, 0);
   EXPECT_EQ(cpus[2].core, 12);
   EXPECT_EQ(cpus[2].total, 36U);
@@ -184,6 +187,39 @@ TEST(MachineReading, HasRatesWithAnother) {
                   Pair("network received bytes/s", 2000), Pair("network sent bytes/s", 250)));
 }
 
+TEST(MachineReading, TellsWhatWasStolenFromWhatIsBusy) {
+  const Readings readings([](Tree& tree) {
+    tree.write("stat",
+               "cpu  120 0 0 180 0 0 0 100\ncpu0 50 0 0 50 0 0 0 100\ncpu1 70 0 0 105 0 0 0 25\n");
+  });
+  const auto rates = readings.rates();
+  EXPECT_EQ(rates.at("cpu 0 %"), 100);
+  EXPECT_EQ(rates.at("cpu 1 %"), 45);
+  EXPECT_EQ(rates.at("stolen cpu %"), 125);
+}
+
+// Processes 8 and 9 are ranks of the same job; 9 may use half of its CPUs only where this one runs.
+TEST(MachineReading, HasTheTimeOfTheJobsOtherRanks) {
+  Tree tree;
+  write_first(tree);
+  const std::vector<Sibling> siblings{{8, 1}, {9, 0.5}, {10, 1}};
+  const auto ticks = [&](int process, int user) {
+    tree.write(fmt::format("{}/stat", process),
+               fmt::format("{} (warpstep) R 1 2 3 4 5 6 7 8 9 10 {} 20 0 0\n", process, user));
+  };
+  for (const int process : {8, 9, 10}) ticks(process, 100);
+  MachineReading before = read_machine(tree.root(), siblings);
+  ticks(8, 200);
+  ticks(9, 160);
+  std::filesystem::remove_all(tree.root() / "10");  // it has ended
+  MachineReading after = read_machine(tree.root(), siblings);
+  EXPECT_THAT(after.problems, IsEmpty());
+  before.at_ns = 1'000'000'000;
+  after.at_ns = 3'000'000'000;
+  EXPECT_EQ(by_name(rates(before, after, 100)).at("siblings cpu %"), 65);
+  EXPECT_EQ(by_name(rates(before, read_machine(tree.root()), 100)).count("siblings cpu %"), 0U);
+}
+
 TEST(MachineReading, HasNoRatesWhereTheClockOrNothingMoved) {
   Readings readings;
   readings.after.at_ns = readings.before.at_ns;
@@ -256,7 +292,7 @@ TEST(MachineReading, SurvivesDamagedFiles) {
       EXPECT_GE(metric.value, 0) << metric.name;
       EXPECT_LT(metric.value, 1e20) << metric.name;
       if (metric.name.ends_with("%") && metric.name != "process cpu %") {
-        EXPECT_LE(metric.value, 100) << metric.name;
+        EXPECT_LE(metric.value, metric.name == "stolen cpu %" ? 300 : 100) << metric.name;
       }
     }
   }

@@ -19,6 +19,7 @@
 #include "engine/passes/compile.h"
 #include "engine/passes/update.h"
 #include "engine/run/backend.h"
+#include "profiler/sources/sampler_proc.h"
 #include "tools/warpstep/command.h"
 
 namespace warpstep::tools {
@@ -113,6 +114,7 @@ struct RunOptions {
   // Not an option: the ranks of a data-parallel job (ranks_of_job.h); null outside of one.
   std::shared_ptr<Communicator> communicator;
   World world() const { return communicator ? communicator->world() : World{}; }
+  std::vector<profiler::Sibling> siblings;  // of them, those on CPUs of this one
   // Not an option either: this rank's part of the cores that ranks share; 0: it shares none.
   int cores = 0;
   CpuShare pinned_part;  // of CPUs to which ranks would pin the same threads

@@ -250,6 +250,7 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
       .counters = std::move(counters_),
       .span_ns = span_ns,
       .gpus = gpu_of(step.backend()),
+      .siblings = options_.siblings,
       .rank = rank_of(options_)});
   if (const auto rank = rank_of(options_)) stamp["rank"] = rank->rank;
   stamp["host"]["name"] = host().name;

@@ -1,6 +1,7 @@
 #include "tools/warpstep/ranks_of_job.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,6 +21,7 @@
 #include "engine/core/version.h"
 #include "engine/dist/tcp.h"
 #include "profiler/analysis/compare_statistics.h"
+#include "profiler/sources/sampler_proc.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/say.h"
 
@@ -37,6 +39,29 @@ CpuShare share_of_cpus(Communicator& communicator, const std::string& pin_cpus) 
   const auto before = all.begin() + communicator.world().rank;
   return {.index = static_cast<int>(std::count(all.begin(), before, mine)),
           .count = static_cast<int>(std::ranges::count(all, mine))};
+}
+
+// The other ranks that may run on some of this rank's CPUs.
+std::vector<profiler::Sibling> siblings_of(Communicator& communicator) {
+  std::error_code none;
+  const std::string boot = profiler::first_line("/proc/sys/kernel/random/boot_id"),
+                    space = std::filesystem::read_symlink("/proc/self/ns/pid", none).string();
+  // A process has the same number in all of one namespace of a running machine.
+  const std::string numbers = boot.empty() || space.empty() ? "" : boot + " " + space;
+  const CpuSet mine = allowed_cpus();
+  const Json place{{"numbers", numbers}, {"process", ::getpid()}, {"cpus", mine}};
+  std::vector<profiler::Sibling> siblings;
+  for (const std::string& text : communicator.gather(place.dump())) {
+    const Json other = Json::parse(text);
+    const auto process = other.at("process").get<int>();
+    if (numbers.empty() || other.at("numbers") != numbers || process == ::getpid()) continue;
+    const auto cpus = other.at("cpus").get<CpuSet>();
+    const auto shared =
+        std::ranges::count_if(cpus, [&](int cpu) { return std::ranges::binary_search(mine, cpu); });
+    if (shared > 0)
+      siblings.push_back({process, static_cast<double>(shared) / static_cast<double>(cpus.size())});
+  }
+  return siblings;
 }
 
 std::unique_ptr<Transport> connect_ranks(std::chrono::milliseconds timeout) {
@@ -107,6 +132,7 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
 }
 
 void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options) {
+  options.siblings = siblings_of(*communicator);
   options.out = communicator->gather(options.out).front();
   options.cores = std::max(1, allowed_cores() / share_of_cpus(*communicator, "").count);
   options.pinned_part = share_of_cpus(*communicator, options.pin_cpus);

@@ -28,7 +28,7 @@ struct JobOptions {
 std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::atomic<bool>& stop);
 
 // Gives `options` the job: its communicator, rank 0's --out, and this rank's part of the cores that
-// it shares with others.
+// it shares with others, and which these are.
 void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options);
 
 // Throws UsageError that names the first rank whose version, options, data, start or exchange

@@ -102,6 +102,10 @@ void note_contention(const Contention& lost, Trust& trust) {
   if (lost.others_share.value_or(0) >= least_others)
     note(fmt::format("other programs used {} of the CPU",
                      quantity(*lost.others_share, Unit::share)));
+  if (lost.stolen_share >= least_others)
+    note(fmt::format("the hypervisor gave {:.2f} of {} to other virtual machines",
+                     lost.stolen_share * lost.affinity_cores,
+                     counted(lost.affinity_cores, "core")));
   if (lost.throttled_share.value_or(0) >= least_throttled)
     note(fmt::format("the CPU quota stopped the run in {} of its periods",
                      quantity(*lost.throttled_share, Unit::share)));

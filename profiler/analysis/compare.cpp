@@ -251,21 +251,28 @@ void find_disturbances(const std::vector<const Session*>& runs, Sides& sides,
   std::vector<Disturbance> found;
   for (const Session* run : runs) found.push_back(disturbance_of(*run));
   const std::vector<double> lost = lost_shares(found);
-  double others[2] = {0, 0};
+  double others[2] = {0, 0}, stolen[2] = {0, 0};
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const bool is_after = r >= sides.before;
     const auto count = static_cast<double>(is_after ? runs.size() - sides.before : sides.before);
     (is_after ? sides.lost_after : sides.lost_before) += lost[r] / count;
     others[is_after] += found[r].others / count;
+    stolen[is_after] += found[r].stolen / count;
   }
   if (std::max(sides.lost_before, sides.lost_after) < noticed_share) {
     sides.lost_before = sides.lost_after = 0;
     return;
   }
   warnings.push_back(fmt::format(
-      "other programs used {:.2f} cores before and {:.2f} after; they or lower clocks may have "
+      "other programs used {:.2f} cores before and {:.2f} after{}; they or lower clocks may have "
       "cost up to {} of a step before and {} after",
-      others[0], others[1], quantity(std::min(1.0, sides.lost_before), Unit::share),
+      others[0], others[1],
+      std::max(stolen[0], stolen[1]) < noticed_share
+          ? ""
+          : fmt::format(", and the hypervisor gave {:.2f} before and {:.2f} after to other virtual "
+                        "machines",
+                        stolen[0], stolen[1]),
+      quantity(std::min(1.0, sides.lost_before), Unit::share),
       quantity(std::min(1.0, sides.lost_after), Unit::share)));
 }
 

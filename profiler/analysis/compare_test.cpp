@@ -125,6 +125,15 @@ TEST(Compare, AnotherProgramIsNoChangeOfThisOne) {
   EXPECT_THAT(busy.verdict,
               HasSubstr("but other work on the machine or lower clocks may have made up"));
   EXPECT_THAT(busy.warnings, ElementsAre(HasSubstr("0.00 cores before and 0.90 after")));
+  Session virtual_machine = run(1.23, 95, 2);
+  virtual_machine.names.push_back({"stolen cpu %", Kind::counter});
+  virtual_machine.samples.push_back(
+      {.at_ns = virtual_machine.steps[30].begin_ns,
+       .name = static_cast<std::uint32_t>(virtual_machine.names.size() - 1),
+       .value = 90});
+  EXPECT_THAT(compare(run(1, 50, 1), virtual_machine).warnings,
+              ElementsAre(HasSubstr("0.00 cores before and 0.00 after, and the hypervisor gave "
+                                    "0.00 before and 0.90 after")));
   // Before the change it would hide a longer step, not make one.
   EXPECT_TRUE(compare(run(1, 95, 1), run(1.23, 50, 2)).changes[0].is_significant);
 }

@@ -103,40 +103,62 @@ std::vector<Interval> widened(std::vector<Interval> within) {
   return merged(std::move(within));
 }
 
+// Empty: not recorded.
+CpuSet affinity_of(const Session& session) {
+  try {
+    return parse_cpus(fields::text(session.stamp, "affinity"));
+  } catch (const UsageError&) {
+    return {};
+  }
+}
+
+int machine_cores(const Session& session) {
+  return static_cast<int>(
+      fields::whole(fields::child(session.stamp, "cpu"), "cores", usable_cores(session)));
+}
+
+std::optional<CoreUse> core_use(const Session& session, const SampledRates& sampled,
+                                const std::vector<Interval>& within) {
+  const auto own = sampled.mean("process cpu %", within);
+  const double machine = machine_cores(session);
+  CoreUse use;
+  for (const int cpu : affinity_of(session))
+    if (const auto of_one = sampled.mean(fmt::format("cpu {} %", cpu), within)) {
+      use.busy += *of_one / 100;
+      ++use.cores;
+    }
+  // Sessions without the CPUs' own shares have that of all; it is of the machine's cores.
+  if (use.cores == 0) {
+    const auto all = sampled.mean("cpu %", within);
+    if (all && machine > 0) {
+      use.cores = machine;
+      use.busy = *all / 100 * machine;
+    }
+  }
+  if (!own || use.cores == 0) return std::nullopt;
+  use.own = *own / 100;
+  use.siblings = sampled.mean("siblings cpu %", within).value_or(0) / 100;
+  use.stolen = sampled.mean("stolen cpu %", within).value_or(0) / 100 *
+               (machine > 0 ? std::min(1.0, use.cores / machine) : 1);
+  return use;
+}
+
 void take_cores(const View& view, const SampledRates& sampled, const std::vector<Interval>& within,
                 Contention& found) {
   const Json& stamp = view.session.stamp;
   found.cores = usable_cores(view.session);
-  found.machine_cores =
-      static_cast<int>(fields::whole(fields::child(stamp, "cpu"), "cores", found.cores));
-  CpuSet cpus;
-  try {
-    cpus = parse_cpus(fields::text(stamp, "affinity"));
-  } catch (const UsageError&) {  // not recorded
-  }
+  found.machine_cores = machine_cores(view.session);
+  const CpuSet cpus = affinity_of(view.session);
   found.affinity_cores = cpus.empty() ? found.machine_cores : static_cast<int>(cpus.size());
   const double quota = fields::number(fields::child(stamp, "cgroup"), "cpu_quota_cores");
   if (quota > 0) found.quota_cores = quota;
 
-  const std::vector<Interval> wide = widened(within);
-  const auto own = sampled.mean("process cpu %", wide);
-  double busy = 0;
-  std::size_t count = 0;
-  for (const int cpu : cpus)
-    if (const auto of_one = sampled.mean(fmt::format("cpu {} %", cpu), wide)) {
-      busy += *of_one;
-      ++count;
-    }
-  // Sessions without the CPUs' own shares have that of all; it is of the machine's cores.
-  if (count == 0) {
-    const auto all = sampled.mean("cpu %", wide);
-    if (all && found.machine_cores > 0) {
-      count = static_cast<std::size_t>(found.machine_cores);
-      busy = *all * static_cast<double>(count);
-    }
+  if (const auto use = core_use(view.session, sampled, widened(within))) {
+    const auto share = [&](double cores) { return std::clamp(cores / use->cores, 0.0, 1.0); };
+    found.others_share = share(use->others());
+    found.siblings_share = share(use->siblings);
+    found.stolen_share = share(use->stolen);
   }
-  if (own && count > 0)
-    found.others_share = std::clamp((busy - *own) / 100 / static_cast<double>(count), 0.0, 1.0);
 
   const auto periods = sampled.mean("cpu periods/s", within);
   if (!periods) return;
@@ -200,6 +222,22 @@ void take_memory(const SampledRates& sampled, const std::vector<Interval>& withi
 
 bool is_worker(const std::string& thread) {
   return thread.starts_with("loader ");
+}
+
+double CoreUse::others() const {
+  return std::max(0.0, busy - own - siblings - stolen);
+}
+
+double CoreUse::idle() const {
+  return std::max(0.0, cores - busy);
+}
+
+std::optional<CoreUse> core_use(const Session& session, const std::vector<Interval>& within) {
+  return core_use(session, SampledRates(session), within);
+}
+
+double Contention::taken_share() const {
+  return std::min(1.0, others_share.value_or(0) + siblings_share + stolen_share);
 }
 
 double Contention::worker_delay_ns() const {

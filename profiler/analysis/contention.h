@@ -11,6 +11,20 @@
 
 namespace warpstep::profiler {
 
+// How cores that the process may run on were used, the mean over some time; in cores.
+struct CoreUse {
+  double cores = 0;  // there are; those of the affinity mask, else the machine's
+  double busy = 0;   // with all of the following
+  double own = 0;
+  double siblings = 0;  // of other ranks of the same job
+  double stolen = 0;    // the hypervisor gave them to other virtual machines
+
+  double others() const;  // of other programs
+  double idle() const;
+};
+// Empty where that was not sampled.
+std::optional<CoreUse> core_use(const Session& session, const std::vector<Interval>& within);
+
 // A thread, or several of one kind, over the windows (Contention::seconds). Per second and thread:
 // 1e9 is always.
 struct ThreadTime {
@@ -32,6 +46,8 @@ struct Contention {
   int affinity_cores = 0;
   std::optional<double> quota_cores;      // of the control groups
   std::optional<double> others_share;     // of 1: CPU time of other programs on the allowed cores
+  double siblings_share = 0;              // the same of other ranks of the job
+  double stolen_share = 0;                // the same of other virtual machines
   std::optional<double> throttled_share;  // of 1: periods in which the quota ran out
   double periods_per_s = 0, throttled_periods_per_s = 0;
   double throttled_ns = 0;  // per second, summed over the group's cores: may pass 1e9
@@ -57,6 +73,7 @@ struct Contention {
   std::optional<double> memory_pressure, io_pressure, cpu_pressure;  // PSI "some", of 1
   std::optional<double> memory_limit_bytes, memory_used_bytes;       // the group's, at most
 
+  double taken_share() const;  // of 1: of the allowed cores, those that this process cannot have
   double worker_delay_ns() const;   // mean over `workers`; 0 without
   double kernels_delay_ns() const;  // of the trainer or, if larger, of `kernels`; 0 without
 };

@@ -77,6 +77,40 @@ TEST(Contention, OthersAreCountedOnTheAllowedCores) {
   EXPECT_NEAR(found.others_share.value_or(0), 0.6, 1e-9);
 }
 
+TEST(Contention, TellsOtherRanksAndTheHypervisorFromOtherPrograms) {
+  SessionBuilder builder = half_seconds();
+  builder.raw().stamp = {{"cpu", {{"cores", 4}}}, {"affinity", "0-1"}};
+  for (const double at : {1e6, 1.5e6, 2e6})
+    builder.sample("cpu 0 %", at, 100).sample("cpu 1 %", at, 90).sample("cpu 3 %", at, 100);
+  for (const double at : {1e6, 1.5e6, 2e6})
+    builder.sample("process cpu %", at, 80)
+        .sample("siblings cpu %", at, 70)
+        .sample("stolen cpu %", at, 40);  // of the machine's four CPUs, so 20 of these two
+  const Session session = builder.build();
+  const auto use = core_use(session, {{SessionBuilder::at(1e6), SessionBuilder::at(2e6)}});
+  ASSERT_TRUE(use);
+  EXPECT_NEAR(use->cores, 2, 1e-9);
+  EXPECT_NEAR(use->busy, 1.9, 1e-9);
+  EXPECT_NEAR(use->idle(), 0.1, 1e-9);
+  EXPECT_NEAR(use->others(), 0.2, 1e-9);
+  const Contention found = contention(session);
+  EXPECT_NEAR(found.others_share.value_or(0), 0.1, 1e-9);
+  EXPECT_NEAR(found.siblings_share, 0.35, 1e-9);
+  EXPECT_NEAR(found.stolen_share, 0.1, 1e-9);
+  EXPECT_NEAR(found.taken_share(), 0.55, 1e-9);
+}
+
+TEST(CoreUse, IsWeightedByTheTimeOfASample) {
+  SessionBuilder builder;
+  builder.raw().stamp["cpu"]["cores"] = 2;
+  builder.sample("cpu %", 1e6, 100).sample("process cpu %", 1e6, 0);
+  builder.sample("cpu %", 4e6, 0).sample("process cpu %", 4e6, 0);
+  const Session session = builder.build();
+  const auto use = core_use(session, {{SessionBuilder::at(0), SessionBuilder::at(4e6)}});
+  EXPECT_NEAR(use->others(), 0.5, 1e-9) << "two cores in a quarter of the time";
+  EXPECT_FALSE(core_use(session, {{SessionBuilder::at(5e6), SessionBuilder::at(6e6)}}));
+}
+
 TEST(Contention, OfASessionWithoutSamplesIsUnknown) {
   const Session empty;
   const Contention found = contention(empty);

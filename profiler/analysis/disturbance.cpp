@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -33,12 +34,6 @@ std::map<std::string, double> metric_means(const Session& session) {
   return result;
 }
 
-// The machine's, which the metric "cpu %" is of: not what the process may use of them.
-double machine_cores(const Session& session) {
-  const double cores = fields::number(fields::child(session.stamp, "cpu"), "cores");
-  return cores > 0 ? cores : fields::number(session.loader, "cores");
-}
-
 // Of the run's own GPUs: another one of the machine may idle at a low clock.
 std::vector<double> clocks_of(const Session& session, const std::map<std::string, double>& means) {
   const std::string_view what = " sm clock MHz";
@@ -56,15 +51,13 @@ std::vector<double> clocks_of(const Session& session, const std::map<std::string
 }  // namespace
 
 Disturbance disturbance_of(const Session& session) {
-  Disturbance found{.cores = machine_cores(session)};
-  const std::map<std::string, double> metrics = metric_means(session);
-  found.clocks_mhz = clocks_of(session, metrics);
-  const auto all = metrics.find("cpu %"), own = metrics.find("process cpu %");
-  if (found.cores < 1 || all == metrics.end() || own == metrics.end()) return found;
-  const double busy = found.cores * all->second / 100;
-  found.others = std::max(0.0, busy - own->second / 100);
-  const double idle = std::max(0.0, found.cores - busy);
-  found.lost = std::max(0.0, found.others - idle);
+  Disturbance found{.clocks_mhz = clocks_of(session, metric_means(session))};
+  const auto use = core_use(session, merged(step_times(session)));
+  if (!use) return found;
+  found.cores = use->cores;
+  found.others = use->others();
+  found.stolen = use->stolen;
+  found.lost = std::max(0.0, found.others + found.stolen - use->idle());
   return found;
 }
 

@@ -8,9 +8,10 @@
 namespace warpstep::profiler {
 
 struct Disturbance {
-  double cores = 0;   // that the machine has; 0: not known
+  double cores = 0;   // that the run might use; 0: not known
   double others = 0;  // cores that other programs used, the mean while the run stepped
-  // The share of the steps' time that others may have cost: their cores less the idle ones. A step
+  double stolen = 0;  // cores that other virtual machines were given, the same
+  // The share of the steps' time that both may have cost: their cores less the idle ones. A step
   // whose threads wait for each other loses what the most disturbed of them does: at most all of a
   // core that is shared. Above 1 if others want more than a core.
   double lost = 0;

@@ -20,10 +20,9 @@ Session sampled(double cpu, double own, double mhz = 0) {
                                     std::pair{"gpu 0 sm clock MHz", mhz}}) {
     session.names.push_back({name, Kind::counter});
     const auto id = static_cast<std::uint32_t>(session.names.size() - 1);
-    session.samples.push_back(
-        {.at_ns = session.steps[0].begin_ns + 10, .name = id, .value = value});
+    session.samples.push_back({.at_ns = session.steps[0].end_ns, .name = id, .value = value});
     // After the steps: an evaluation, which is not looked at.
-    session.samples.push_back({.at_ns = session.steps[0].end_ns + 10, .name = id, .value = 0});
+    session.samples.push_back({.at_ns = session.steps[0].end_ns + 1000, .name = id, .value = 0});
   }
   return builder.build();
 }
@@ -36,6 +35,36 @@ TEST(Disturbance, IsWhatOtherProgramsUseBeyondIdleCores) {
   EXPECT_NEAR(among.lost, 0.2, 1e-9);
   EXPECT_DOUBLE_EQ(disturbance_of(sampled(100, 100)).lost, 3) << "three cores";
   EXPECT_DOUBLE_EQ(disturbance_of(Session{}).lost, 0);
+}
+
+// Two ranks on two cores.
+TEST(Disturbance, IsNoneOfTheJobsOtherRanks) {
+  testing::SessionBuilder builder;
+  builder.raw().stamp = {{"cpu", {{"cores", 4}}}, {"affinity", "0-1"}};
+  builder.step(1, 0, 1000)
+      .sample("cpu 0 %", 1000, 100)
+      .sample("cpu 1 %", 1000, 100)
+      .sample("cpu 2 %", 1000, 100)  // where the job may not run
+      .sample("cpu %", 1000, 75)
+      .sample("process cpu %", 1000, 100)
+      .sample("siblings cpu %", 1000, 95);
+  const Disturbance found = disturbance_of(builder.build());
+  EXPECT_DOUBLE_EQ(found.cores, 2);
+  EXPECT_NEAR(found.others, 0.05, 1e-9);
+  EXPECT_NEAR(found.lost, 0.05, 1e-9);
+}
+
+TEST(Disturbance, IsWhatTheHypervisorGivesAway) {
+  testing::SessionBuilder builder;
+  builder.raw().stamp["cpu"]["cores"] = 2;
+  builder.step(1, 0, 1000)
+      .sample("cpu %", 1000, 100)
+      .sample("process cpu %", 1000, 150)
+      .sample("stolen cpu %", 1000, 50);
+  const Disturbance found = disturbance_of(builder.build());
+  EXPECT_NEAR(found.others, 0, 1e-9);
+  EXPECT_NEAR(found.stolen, 0.5, 1e-9);
+  EXPECT_NEAR(found.lost, 0.5, 1e-9);
 }
 
 TEST(Disturbance, IsAlsoALowerClock) {

@@ -116,10 +116,10 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_long_evaluation, find_oversubscribed,  find_full_memory,
                              find_throttling,      find_low_utilization, find_slow_layer,
                              find_many_calls,      find_few_blocks,      find_other_programs,
-                             find_cpu_quota,       find_narrow_affinity, find_short_memory,
-                             find_idle_cores,      find_uneven_run,      find_pauses,
-                             find_statistics,      find_slow_options,    find_slow_opening,
-                             find_stopped,         find_slow_blocks};
+                             find_stolen_cores,    find_cpu_quota,       find_narrow_affinity,
+                             find_short_memory,    find_idle_cores,      find_uneven_run,
+                             find_pauses,          find_statistics,      find_slow_options,
+                             find_slow_opening,    find_stopped,         find_slow_blocks};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;

@@ -94,6 +94,7 @@ void find_slow_opening(const Facts& facts, std::vector<Finding>& findings);
 // findings_contention.cpp: the cores and the memory that the process was not given.
 void find_other_programs(const Facts& facts, std::vector<Finding>& findings);
 void find_stopped(const Facts& facts, std::vector<Finding>& findings);
+void find_stolen_cores(const Facts& facts, std::vector<Finding>& findings);
 void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings);
 void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings);
 void find_short_memory(const Facts& facts, std::vector<Finding>& findings);

@@ -20,14 +20,6 @@ constexpr double long_delay_ns = 5e7;     // per second: 5 % of the time
 constexpr double often_throttled = 0.05;  // of the periods
 constexpr double page_bytes = 4096;
 
-int kernel_threads(const Facts& facts) {
-  if (!facts.on_host) return 0;
-  const auto given = fields::whole(facts.session.loader, "kernel_threads",
-                                   fields::whole(facts.options, "threads"));
-  if (given > 0) return static_cast<int>(std::min<std::int64_t>(given, 4096));
-  return std::max(1, facts.analysis.contention.cores);
-}
-
 // The largest run delay of the threads that matter.
 double longest_delay(const Contention& lost) {
   double most = lost.kernels_delay_ns();
@@ -105,7 +97,8 @@ std::string with_between(std::string evidence, const Facts& facts) {
 
 // Fewer threads than now, if that many cores are free; 0: no such number.
 int fewer_threads(const Facts& facts, double free_cores) {
-  const int now = kernel_threads(facts), fits = static_cast<int>(std::floor(free_cores + 0.25));
+  const int now = kernel_threads(facts.view),
+            fits = static_cast<int>(std::floor(free_cores + 0.25));
   return fits >= 1 && fits < now ? fits : 0;
 }
 
@@ -135,11 +128,32 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
           "stop them, or run where cores are free; figures of this run are not those of a "
           "quiet machine"};
   promise(core_wait_of(facts), 1 - share_of_quota(lost), facts, finding);
-  if (const int fits = fewer_threads(facts, lost.affinity_cores * (1 - others))) {
+  if (const int fits = fewer_threads(facts, lost.affinity_cores * (1 - lost.taken_share()))) {
     finding.flag = fmt::format("--threads {}", fits);
     finding.advice +=
         fmt::format("; beside them use {}: kernels wait for their slowest thread", finding.flag);
   }
+  findings.push_back(finding);
+}
+
+// What the hypervisor takes from a thread that runs is none of its run delay.
+void find_stolen_cores(const Facts& facts, std::vector<Finding>& findings) {
+  const Contention& lost = facts.analysis.contention;
+  if (lost.stolen_share < taken_by_others) return;
+  Finding finding{
+      .key = "stolen-cores",
+      .text = "The hypervisor gives cores of this machine to other virtual machines.",
+      .evidence =
+          with_delays(fmt::format("{:.2f} of {} (steal)", lost.stolen_share * lost.affinity_cores,
+                                  counted(lost.affinity_cores, "core")),
+                      lost),
+      .advice =
+          "ask for dedicated CPUs or another host; figures of this run are not those of a "
+          "quiet machine"};
+  const double computed = facts.on_host ? facts.part(Category::kernel)
+                                        : facts.part(Category::runtime) + facts.part(Category::cpu);
+  finding.gain_most_ns = facts.unless_waiting(lost.stolen_share * computed);
+  finding.gain_ns = finding.gain_most_ns / 2;
   findings.push_back(finding);
 }
 
@@ -204,7 +218,7 @@ void find_stopped(const Facts& facts, std::vector<Finding>& findings) {
 
 void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings) {
   const Contention& lost = facts.analysis.contention;
-  const int kernels = kernel_threads(facts), workers = facts.analysis.loader.workers;
+  const int kernels = kernel_threads(facts.view), workers = facts.analysis.loader.workers;
   if (lost.affinity_cores < 1 || lost.affinity_cores >= lost.machine_cores) return;
   if (kernels + workers <= lost.affinity_cores) return;
   if (lost.has_delays && longest_delay(lost) < long_delay_ns) return;

@@ -83,6 +83,33 @@ TEST(FindOtherPrograms, CostWhatWasSampledWhereNothingElseIsKnown) {
   EXPECT_NEAR(c.finding("other-programs")->gain_ns, 2.5e5, 1);
 }
 
+TEST(FindStolenCores, WhereTheHypervisorTakesThem) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.others_share = 0;
+  lost.stolen_share = 0.25;
+  c.part(Category::kernel) = 4e5;
+  const auto finding = c.finding("stolen-cores");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence, HasSubstr("0.50 of 2 cores (steal)"));
+  EXPECT_THAT(finding->advice, HasSubstr("dedicated CPUs or another host"));
+  EXPECT_NEAR(finding->gain_most_ns, 1e5, 1);
+  EXPECT_FALSE(c.finding("other-programs"));
+  lost.stolen_share = 0.09;
+  EXPECT_FALSE(c.finding("stolen-cores"));
+}
+
+TEST(FindOtherPrograms, AdviseAsManyThreadsAsCoresAreFree) {
+  Case c = on_host();
+  c.builder.raw().loader["kernel_threads"] = 4;
+  Contention& lost = c.analysis.contention;
+  lost.affinity_cores = 4;
+  lost.others_share = 0.25;
+  EXPECT_EQ(c.finding("other-programs")->flag, "--threads 3");
+  lost.siblings_share = 0.5;
+  EXPECT_EQ(c.finding("other-programs")->flag, "--threads 1");
+}
+
 TEST(FindStopped, WhereNothingExplainsAPartOfTheSteps) {
   Case c = on_host();
   Contention& lost = c.analysis.contention;

@@ -79,11 +79,7 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   const MetricLevel cpu = metric_level(facts.view, "cpu %");
   const Contention& lost = facts.analysis.contention;
   if (!facts.on_host || all < 1 || (cpu.count == 0 && !lost.has_delays)) return;
-  const auto given = static_cast<int>(
-      std::clamp<std::int64_t>(fields::whole(facts.session.loader, "kernel_threads",
-                                             fields::whole(facts.options, "threads")),
-                               0, 4096));
-  const int threads = given > 0 ? given : all;
+  const int threads = kernel_threads(facts.view);
   if (threads + view.workers <= all) return;
   const bool crowded =
       threads > all &&
@@ -130,15 +126,12 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
 void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
   constexpr double least_idle = 0.5, least_ideal = 1.0 / 3;
   const int all = usable_cores(facts.session);
-  const auto threads = static_cast<int>(
-      std::clamp<std::int64_t>(fields::whole(facts.session.loader, "kernel_threads",
-                                             fields::whole(facts.options, "threads")),
-                               0, 4096));
+  const int threads = kernel_threads(facts.view);
   const MetricLevel own = metric_level(facts.view, "process cpu %");
   if (!facts.on_host || facts.waits_for_data || threads < 1 || threads >= all) return;
   if (own.count == 0) return;
-  const double others = facts.analysis.contention.others_share.value_or(0) * all,
-               idle = all - others - own.mean / 100;
+  const double taken = facts.analysis.contention.taken_share() * all,
+               idle = all - taken - own.mean / 100;
   const int more = std::min(all, threads + static_cast<int>(std::floor(idle + 0.25)));
   if (idle < least_idle || more <= threads) return;
   Finding finding{.key = "idle-cores",

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "profiler/analysis/compare_statistics.h"
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/findings.h"
 #include "profiler/analysis/scope.h"
 
@@ -237,20 +238,12 @@ double mean_of(std::span<const Step> steps, StepPart part) {
   return sum / static_cast<double>(steps.size());
 }
 
-double sampled_mean(const Session& session, std::string_view name, std::span<const Step> steps) {
-  double sum = 0, count = 0;
-  for (const Sample& sample : session.samples)
-    if (sample.at_ns >= steps.front().begin_ns && sample.at_ns <= steps.back().end_ns &&
-        session.name(sample.name) == name)
-      sum += sample.value, ++count;
-  return count > 0 ? sum / count : 0;
-}
-
-// Of the CPU, of 1.
+// Of the cores that the run may use, of 1.
 double others_during(const Facts& facts, std::span<const Step> steps) {
-  const double cores = std::max(1, facts.analysis.contention.machine_cores);
-  return std::max(0.0, sampled_mean(facts.session, "cpu %", steps) / 100 -
-                           sampled_mean(facts.session, "process cpu %", steps) / 100 / cores);
+  std::vector<Interval> times;
+  for (const Step& step : steps) times.push_back({step.begin_ns, step.end_ns});
+  const auto use = core_use(facts.session, merged(std::move(times)));
+  return use ? use->others() / use->cores : 0;
 }
 
 std::string steps_text(std::span<const Step> steps, double ns) {

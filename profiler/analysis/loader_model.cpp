@@ -23,22 +23,14 @@ constexpr double nice_weight = 335.0 / 1024;
 // Times of workers differ by chance; of a slow one by more.
 constexpr double uneven_from = 1.5;
 
-int kernel_threads(const View& source, int cores) {
-  const Session& session = source.session;
-  if (!session.computes_on_host()) return 0;
-  const auto given = static_cast<int>(std::clamp<std::int64_t>(
-      fields::whole(session.loader, "kernel_threads", fields::whole(source.options, "threads")), 0,
-      4096));
-  return std::max(1, given > 0 ? given : cores);
-}
-
 // A thread that waits for a core delays the others of its team at their next barrier: at most the
-// sum of their waits, where they wait at different times. Other programs have their part of it.
+// sum of their waits, where they wait at different times. What takes cores from outside has its
+// part of it.
 double core_wait_ns(const Contention& found, double step_ns) {
   double per_second = 0;
   if (found.trainer) per_second += found.trainer->delay_ns;
   if (found.kernels) per_second += found.kernels->threads * found.kernels->delay_ns;
-  return std::min(0.5, (1 - found.others_share.value_or(0)) * per_second / 1e9) * step_ns;
+  return std::min(0.5, (1 - found.taken_share()) * per_second / 1e9) * step_ns;
 }
 
 void scale(std::vector<double>& values, double factor) {
@@ -53,7 +45,7 @@ LoaderModel::LoaderModel(const LoaderView& view, const View& source)
                .prefetch = 0,
                .batch = std::max<std::int64_t>(1, view.batch),
                .cores = static_cast<double>(view.cores),
-               .kernel_threads = kernel_threads(source, view.cores),
+               .kernel_threads = kernel_threads(source),
                .worker_weight = nice_weight,
                .ns_per_byte = view.source.ns_per_byte} {
   has_copier_ = !source.session.computes_on_host() &&
@@ -64,7 +56,7 @@ LoaderModel::LoaderModel(const LoaderView& view, const View& source)
   const Contention found = contention(source);
   if (found.quota_cores) setting_.cores = std::min(setting_.cores, *found.quota_cores);
   core_wait_ns_ = core_wait_ns(found, view.step_ns + view.wait_ns);
-  if (found.others_share) setting_.others = std::clamp(*found.others_share, 0.0, 1.0) * view.cores;
+  setting_.others = found.taken_share() * view.cores;
   for (std::size_t n = 0; n < source.counted.size(); ++n) {
     const std::size_t i = source.counted[n];
     const Step& step = source.session.steps[i];

@@ -350,6 +350,15 @@ int usable_cores(const Session& session) {
   return static_cast<int>(std::clamp(count, 0.0, 4096.0));
 }
 
+int kernel_threads(const View& view) {
+  const Session& session = view.session;
+  if (!session.computes_on_host()) return 0;
+  const std::int64_t given =
+      fields::whole(session.loader, "kernel_threads", fields::whole(view.options, "threads"));
+  if (given > 0) return static_cast<int>(std::min<std::int64_t>(given, 4096));
+  return std::max(1, usable_cores(session));
+}
+
 namespace {
 
 struct Item {

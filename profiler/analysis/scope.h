@@ -138,6 +138,10 @@ struct View {
   std::uint64_t windows_ns() const;
 };
 
+// Threads of the team that computes on the host, as asked for or by default; 0 where a device
+// computes.
+int kernel_threads(const View& view);
+
 // Mean and maximum of a sampled metric over the counted steps' time; over all of the run when no
 // sample lies within.
 struct MetricLevel {

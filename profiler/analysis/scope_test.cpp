@@ -91,6 +91,18 @@ TEST(CountedSteps, LeaveOutTheFirstWithoutWindows) {
   EXPECT_THAT(View(Session{}).counted, IsEmpty());
 }
 
+TEST(KernelThreads, AreThoseAskedForElseTheUsableCores) {
+  Session session;
+  session.stamp = {{"cpu", {{"cores", 8}}}, {"options", {{"threads", 3}}}};
+  EXPECT_EQ(kernel_threads(session), 3);
+  session.loader["kernel_threads"] = 2;  // what 3 became
+  EXPECT_EQ(kernel_threads(session), 2);
+  session.loader["kernel_threads"] = 0;
+  EXPECT_EQ(kernel_threads(session), 8);
+  session.devices.emplace_back();
+  EXPECT_EQ(kernel_threads(session), 0);
+}
+
 // Of the machine's GPUs the run had the second; older sessions describe and sample both.
 SessionBuilder two_gpus() {
   SessionBuilder builder;

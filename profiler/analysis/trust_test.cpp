@@ -117,6 +117,20 @@ TEST(Trust, TellsOfOtherPrograms) {
   EXPECT_TRUE(trust_of(builder).is_disturbed);
 }
 
+TEST(Trust, TellsRanksOfTheJobAndTheHypervisorFromOtherPrograms) {
+  SessionBuilder builder = quiet();
+  builder.raw().stamp["cpu"]["cores"] = 2;
+  builder.sample("cpu %", 50, 100).sample("process cpu %", 50, 100);
+  SessionBuilder alone = builder;
+  builder.sample("siblings cpu %", 50, 95);
+  EXPECT_FALSE(trust_of(builder).is_disturbed) << "a rank on the other core";
+  alone.sample("stolen cpu %", 50, 95);
+  EXPECT_THAT(trust_of(alone).notes,
+              Contains("the hypervisor gave 0.95 of 2 cores to other virtual machines"));
+  EXPECT_THAT(trust_of(alone).notes, Not(Contains(HasSubstr("other programs"))));
+  EXPECT_TRUE(trust_of(alone).is_disturbed);
+}
+
 TEST(Trust, TellsOfAQuotaAndOfShortMemory) {
   SessionBuilder builder = quiet();
   builder.sample("cpu periods/s", 50, 10).sample("cpu throttled periods/s", 50, 0.09);

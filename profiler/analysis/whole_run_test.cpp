@@ -193,7 +193,7 @@ TEST(UnevenRun, NamesAFirstEpochThatWaits) {
   EXPECT_THAT(without_cause->advice, HasSubstr("later steps"));
   EXPECT_EQ(without_cause->run_gain_ns, 0) << "nothing saves it";
   Case busy = with_steps(first);
-  busy.analysis.contention.machine_cores = 2;
+  busy.builder.raw().stamp["cpu"]["cores"] = 2;
   busy.builder.sample("cpu %", 50'000, 100).sample("process cpu %", 50'000, 100);
   busy.builder.sample("cpu %", 200'000, 50).sample("process cpu %", 200'000, 100);
   EXPECT_THAT(busy.finding("slow-start")->advice, HasSubstr("other programs took the cores"));
@@ -208,11 +208,13 @@ TEST(UnevenRun, NamesWhenStepsBecameSlower) {
   EXPECT_THAT(finding->evidence, HasSubstr("kernels 400 us"));
   EXPECT_THAT(finding->advice, HasSubstr("clocks"));
   EXPECT_NEAR(finding->run_gain_ns, 100 * 0.4e6, 1e5);
-  c.analysis.contention.machine_cores = 2;
-  c.builder.sample("cpu %", 50'000, 50).sample("process cpu %", 50'000, 95);
+  c.builder.raw().stamp["cpu"]["cores"] = 2;
+  c.builder.sample("cpu %", 105'000, 50).sample("process cpu %", 105'000, 95);
   c.builder.sample("cpu %", 200'000, 95).sample("process cpu %", 200'000, 95);
   EXPECT_THAT(c.finding("slower-later")->evidence, HasSubstr("took 45.0 % more of the CPU then"));
   EXPECT_THAT(c.finding("slower-later")->advice, HasSubstr("stop the programs"));
+  c.builder.sample("siblings cpu %", 200'000, 90);  // they are ranks of the same job
+  EXPECT_THAT(c.finding("slower-later")->evidence, Not(HasSubstr("other programs")));
 }
 
 TEST(UnevenRun, SeesNoChangeInNoiseOrInDrops) {

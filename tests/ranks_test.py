@@ -249,6 +249,10 @@ def seen(jobs):
     # A median is at most twice the mean of the same steps, and each step's shortest exchange at most the mean of its ranks.
     assert sums["bytes"] > 1e6 and 0 < sums["transfer_ns"] <= 2 * sums["mean_ns"] and sums["bytes_per_second"] > 1e7, sums
     assert all(row["communication_ns"] > 0 for row in read["ranks"]), read["ranks"]
+    for run in ("seen-spans", "seen-spans/ranks/1"):  # the ranks share all CPUs: neither is another program to the other
+        report = subprocess.run([jobs.warpstep, "report", jobs.folder / run, "--json"], check=True, capture_output=True, text=True)
+        sampled = {row["metric"]: row["max"] for row in json.loads(report.stdout)["tables"]["samples"]}
+        assert sampled.get("siblings cpu %", 0) > 0, sampled
     resume = [jobs.warpstep, "train", "--resume", jobs.folder / "seen-spans", "--steps", "70", "--profile", "off"]
     job = subprocess.run([*MPIRUN, "-np", "2", *resume], env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True,
                          timeout=120)

@@ -29,6 +29,7 @@ constexpr double noticed_share = 0.02;  // of a step, by other programs: noise w
 struct Sides {
   std::vector<std::vector<Series>> runs;  // those before first
   std::size_t before = 1;
+  std::vector<std::size_t> updates;  // by run: the steps that a value of its series is the mean of
   double resolution = host_resolution_ns;
   // Of a step's time, by run: what the machine may have cost.
   double lost_before = 0, lost_after = 0;
@@ -176,19 +177,48 @@ std::vector<std::pair<std::string, double>> waterfall(const std::vector<Scoped>&
 void check_steps(const Sides& sides, std::vector<std::string>& warnings) {
   for (std::size_t r = 0; r < sides.runs.size(); ++r) {
     const char* const which = r < sides.before ? "before" : "after";
-    const std::size_t steps = sides.runs[r].front().ns.size();
-    if (steps < least_steps)
-      fail<UsageError>("the run {} has {} steps to compare, which are too few: record {} or more",
-                       which, steps, rough_steps);
-    if (steps < rough_steps)
-      warnings.push_back(
-          fmt::format("the run {} has only {} steps: intervals are rough", which, steps));
+    const std::size_t values = sides.runs[r].front().ns.size(), update = sides.updates[r];
+    const std::string count = update > 1
+                                  ? fmt::format("{} whole updates of {} steps", values, update)
+                                  : fmt::format("{} steps", values);
+    if (values < least_steps)
+      fail<UsageError>("the run {} has {} to compare, which are too few: record {} or more", which,
+                       count, rough_steps);
+    if (values < rough_steps)
+      warnings.push_back(fmt::format("the run {} has only {}: intervals are rough", which, count));
   }
+}
+
+// What the long ones of a run's steps add to the mean beyond its level, without the slowest 1 %,
+// which any run may have.
+double seldom_of(const Series& step) {
+  std::vector<double> ns = step.ns;
+  std::ranges::sort(ns);
+  ns.resize(ns.size() - (ns.size() + 99) / 100);
+  return std::max(0.0, level_of(ns) - level_of(part_medians(step.ns, parts_of(step.ns.size()))));
+}
+
+// A level is of medians: what a few steps wait, as one of 16 for a batch, is not in it.
+void note_seldom(const Sides& sides, std::vector<std::string>& warnings) {
+  double seldom[2] = {0, 0}, level = 0;
+  for (std::size_t r = 0; r < sides.runs.size(); ++r) {
+    const Series& step = sides.runs[r].front();
+    const bool is_after = r >= sides.before;
+    const std::size_t count = is_after ? sides.runs.size() - sides.before : sides.before;
+    seldom[is_after] += seldom_of(step) / static_cast<double>(count);
+    if (!is_after)
+      level +=
+          level_of(part_medians(step.ns, parts_of(step.ns.size()))) / static_cast<double>(count);
+  }
+  if (std::abs(seldom[1] - seldom[0]) <= noticed_share * level) return;
+  warnings.push_back(
+      fmt::format("steps longer than most add {} per step before and {} after, which levels do "
+                  "not see; `warpstep report` names stalls and slow steps",
+                  quantity(seldom[0], Unit::ns), quantity(seldom[1], Unit::ns)));
 }
 
 Comparison compared(const Sides& sides, const CompareOptions& options,
                     std::vector<std::string> warnings) {
-  check_steps(sides, warnings);
   std::vector<Scoped> all = test_all(sides, options);
   put_in_order(all);
   const Scoped& step = all.front();
@@ -297,11 +327,15 @@ Comparison compare(const std::vector<ComparedRun>& before, const std::vector<Com
   const std::vector<ChosenSteps> chosen = choose_steps(runs, least_steps);
   if (chosen.front().calls.empty())
     warnings.emplace_back(
-        "not all runs have a window of 8 steps or more: compared by per-step totals, without "
-        "calls");
-  for (std::size_t r = 0; r < runs.size(); ++r)
+        "not all runs have a window of 8 steps or more, and of 4 whole updates with --accumulate: "
+        "compared by per-step totals, without calls");
+  for (std::size_t r = 0; r < runs.size(); ++r) {
     sides.runs.push_back(series_of(*runs[r], chosen[r], options.depth));
+    sides.updates.push_back(chosen[r].update);
+  }
+  check_steps(sides, warnings);
   find_disturbances(runs, sides, warnings);
+  note_seldom(sides, warnings);
   Comparison found = compared(sides, options, std::move(warnings));
   found.footing = std::move(footing);
   found.scores = score_changes(before, after);
@@ -313,27 +347,26 @@ Comparison compare(const Session& before, const Session& after, const CompareOpt
   return compare({{&before, score_of(before)}}, {{&after, score_of(after)}}, options);
 }
 
-// Every other update: of the steps that one update sums, the last one costs more.
+// Every other step; with --accumulate every other update.
 Comparison compare_halves(const Session& session, const CompareOptions& options) {
-  const std::int64_t accumulate =
-      fields::whole(fields::child(session.stamp, "options"), "accumulate", 1);
-  const auto update = static_cast<std::size_t>(std::max<std::int64_t>(1, accumulate));
   const ChosenSteps chosen = choose_steps({&session}, 2 * least_steps).front();
   Sides sides{.runs = {},
               .before = 1,
+              .updates = {chosen.update, chosen.update},
               .resolution = session.computes_on_host() ? host_resolution_ns : device_resolution_ns};
   for (const std::size_t first : {0U, 1U}) {
     sides.runs.push_back(series_of(session, chosen, options.depth));
     for (Series& series : sides.runs.back()) {
       std::vector<double> ns;
-      for (std::size_t i = 0; i < series.ns.size(); ++i)
-        if (i / update % 2 == first) ns.push_back(series.ns[i]);
+      for (std::size_t i = first; i < series.ns.size(); i += 2) ns.push_back(series.ns[i]);
       series.ns = std::move(ns);
     }
   }
   CompareOptions within = options;
   within.between_runs = 0;  // the halves are one run
-  Comparison found = compared(sides, within, {});
+  std::vector<std::string> warnings;
+  check_steps(sides, warnings);
+  Comparison found = compared(sides, within, std::move(warnings));
   found.is_halves = true;
   word(found);
   return found;
@@ -343,7 +376,8 @@ Table to_table(const Comparison& comparison) {
   Table table{.key = "compare",
               .title = "What changed",
               .note =
-                  "Levels per step; significant: the interval excludes 0, the change is at "
+                  "Levels per step, with --accumulate means over whole updates; significant: the "
+                  "interval excludes 0, the change is at "
                   "least 1 % of the step, and survives the correction for many comparisons.",
               .columns = {{"what", "what", Unit::none},
                           {"phase", "phase", Unit::none},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -53,6 +54,34 @@ void keep_common(const std::vector<const Session*>& runs,
       return;
   }
   steps = std::move(common);
+}
+
+// The last of an update's steps is a multiple of their number; a resume does not change that.
+void keep_whole_updates(const Session& session, std::size_t update,
+                        std::vector<std::size_t>& steps) {
+  if (update == 1) return;
+  std::vector<std::size_t> whole;
+  for (std::size_t first = 0; first + update <= steps.size();) {
+    const std::uint64_t number = session.steps[steps[first]].step;
+    // Numbers rise, so that none lacks between two that are as far apart as their places.
+    if (number % update != 1 ||
+        session.steps[steps[first + update - 1]].step != number + update - 1) {
+      ++first;
+      continue;
+    }
+    for (std::size_t i = 0; i < update; ++i) whole.push_back(steps[first++]);
+  }
+  steps = std::move(whole);
+}
+
+std::vector<double> means_of_updates(const std::vector<double>& ns, std::size_t update) {
+  std::vector<double> means;
+  for (std::size_t first = 0; first + update <= ns.size(); first += update) {
+    const auto at = ns.begin() + static_cast<std::ptrdiff_t>(first);
+    means.push_back(std::accumulate(at, at + static_cast<std::ptrdiff_t>(update), 0.0) /
+                    static_cast<double>(update));
+  }
+  return means;
 }
 
 void add_part_series(const Session& session, const std::vector<std::size_t>& steps,
@@ -168,6 +197,12 @@ void add_call_activities(const Session& session, CallSeries& calls) {
 
 }  // namespace
 
+std::size_t steps_per_update(const Session& session) {
+  constexpr std::int64_t most = 65536;
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(
+      fields::whole(fields::child(session.stamp, "options"), "accumulate", 1), 1, most));
+}
+
 std::vector<ChosenSteps> choose_steps(const std::vector<const Session*>& runs, std::size_t least) {
   std::vector<std::vector<std::size_t>> totals, calls;
   for (const Session* run : runs) {
@@ -176,9 +211,14 @@ std::vector<ChosenSteps> choose_steps(const std::vector<const Session*>& runs, s
   }
   keep_common(runs, totals);
   keep_common(runs, calls);
-  const bool has_calls =
-      std::ranges::all_of(calls, [least](const auto& steps) { return steps.size() >= least; });
   std::vector<ChosenSteps> chosen(runs.size());
+  bool has_calls = true;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const std::size_t update = chosen[r].update = steps_per_update(*runs[r]);
+    keep_whole_updates(*runs[r], update, totals[r]);
+    keep_whole_updates(*runs[r], update, calls[r]);
+    has_calls = has_calls && calls[r].size() >= least && calls[r].size() / update >= least / 2;
+  }
   for (std::size_t r = 0; r < runs.size(); ++r) {
     chosen[r].totals = std::move(totals[r]);
     if (has_calls) chosen[r].calls = std::move(calls[r]);
@@ -189,15 +229,18 @@ std::vector<ChosenSteps> choose_steps(const std::vector<const Session*>& runs, s
 std::vector<Series> series_of(const Session& session, const ChosenSteps& steps, std::size_t depth) {
   std::vector<Series> run;
   add_part_series(session, steps.totals, run);
-  if (steps.calls.empty()) return run;
-  CallSeries calls(session, steps.calls, depth);
-  // On a device a call's span is the time to enqueue it.
-  if (session.computes_on_host()) {
-    add_call_spans(session, calls);
-  } else {
-    add_call_activities(session, calls);
+  if (!steps.calls.empty()) {
+    CallSeries calls(session, steps.calls, depth);
+    // On a device a call's span is the time to enqueue it.
+    if (session.computes_on_host()) {
+      add_call_spans(session, calls);
+    } else {
+      add_call_activities(session, calls);
+    }
+    calls.take(run);
   }
-  calls.take(run);
+  if (steps.update > 1)
+    for (Series& series : run) series.ns = means_of_updates(series.ns, steps.update);
   return run;
 }
 

@@ -17,6 +17,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using testing::layer;
 using ::testing::Not;
 using testing::planned;
@@ -348,6 +349,34 @@ TEST(Compare, SumsTheCallsOfAModule) {
   EXPECT_EQ(modules(1).size(), 1U);
   EXPECT_TRUE(modules(3).empty()) << "a module of one call is that call";
   EXPECT_TRUE(modules(0).empty());
+}
+
+TEST(Compare, WithAccumulateASlowerUpdateIsFound) {
+  const auto run = [](double update_us, std::uint32_t seed, int accumulate = 4) {
+    return planned({.calls = 4, .steps = 83, .accumulate = accumulate, .update_us = update_us},
+                   seed);
+  };
+  const Comparison found = compare(run(400, 1), run(800, 2));
+  EXPECT_THAT(significant(found), IsSupersetOf({"step", "update_all"}));
+  EXPECT_THAT(found.warnings, ElementsAre(HasSubstr("has only 18 whole updates of 4 steps"),
+                                          HasSubstr("has only 18 whole updates of 4 steps")));
+  const auto update = std::ranges::find(found.changes, "update_all", &Change::what);
+  ASSERT_NE(update, found.changes.end());
+  EXPECT_NEAR(update->before_ns, 100e3, 2e3) << "per step";
+  EXPECT_NEAR(update->after_ns, 200e3, 4e3);
+  EXPECT_THAT(significant(compare(run(400, 1), run(400, 2))), IsEmpty());
+  EXPECT_THAT(refusal([&] { compare(run(400, 1, 16), run(400, 2, 16)); }),
+              HasSubstr("has 4 whole updates of 16 steps to compare"));
+}
+
+TEST(Compare, WarnsOfWhatOnlyFewStepsHave) {
+  const auto run = [](double wait_us, std::uint32_t seed) {
+    return planned({.calls = 4, .steps = 80, .wait_us = wait_us, .wait_every = 16}, seed);
+  };
+  const Comparison found = compare(run(0, 1), run(2000, 2));
+  EXPECT_THAT(significant(found), IsEmpty());
+  EXPECT_THAT(found.warnings, ElementsAre(HasSubstr("steps longer than most add ")));
+  EXPECT_THAT(compare(run(2000, 1), run(2000, 2)).warnings, IsEmpty());
 }
 
 TEST(Compare, HalvesOfOneRunShowTheNoiseFloor) {

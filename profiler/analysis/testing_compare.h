@@ -17,6 +17,9 @@ struct Planned {
   double speed = 1;                     // all times by this
   double disturbed = 0, stretched = 1;  // a share of the steps, by other work on the machine
   double wait_us = 0;
+  int wait_every = 1;  // the steps of these multiples wait
+  int accumulate = 1;
+  double update_us = 0;  // of the call "update_all", in the last step of an update
   bool gpu = false;
 };
 
@@ -45,7 +48,8 @@ inline Session planned(const Planned& plan, std::uint32_t seed) {
   for (int s = 0; s < plan.steps; ++s) {
     const double begin = now;
     double kernels = 0;
-    now += plan.wait_us;
+    const double wait_us = (s + 1) % plan.wait_every == 0 ? plan.wait_us : 0;
+    now += wait_us;
     const bool is_disturbed = draw(seed, Purpose::synthetic, 4, static_cast<std::uint64_t>(s))[0] <
                               plan.disturbed * 4294967296.0;
     const double speed = plan.speed * (is_disturbed ? plan.stretched : 1);
@@ -61,8 +65,15 @@ inline Session planned(const Planned& plan, std::uint32_t seed) {
       kernels += us;
       now += us;
     }
+    if (plan.update_us > 0 && (s + 1) % plan.accumulate == 0) {
+      const double us = plan.update_us * std::exp(plan.noise * normal(seed, index++));
+      builder.span(Kind::call, "update_all", now, now + us, 0,
+                   static_cast<std::uint64_t>(plan.calls));
+      kernels += us;
+      now += us;
+    }
     now += 50 * std::exp(0.1 * normal(seed, index++));
-    builder.step(static_cast<std::uint64_t>(s + 1), begin, now, kernels, plan.wait_us, 20);
+    builder.step(static_cast<std::uint64_t>(s + 1), begin, now, kernels, wait_us, 20);
     if ((s + 1) % per_window == 0) {
       const auto last = static_cast<std::uint64_t>(s + 1);
       builder.window(last - static_cast<std::uint64_t>(per_window) + 1, last, window_begin, now);
@@ -72,7 +83,10 @@ inline Session planned(const Planned& plan, std::uint32_t seed) {
   Session& session = builder.raw();
   for (int c = 0; c < plan.calls; ++c)
     session.program["calls"].push_back({{"title", layer(c)}, {"phase", "forward"}});
+  if (plan.update_us > 0)
+    session.program["calls"].push_back({{"title", "update_all"}, {"phase", "update"}});
   session.stamp = stamped("cnn", 128);
+  if (plan.accumulate > 1) session.stamp["options"]["accumulate"] = plan.accumulate;
   return builder.build();
 }
 

@@ -248,7 +248,13 @@ void take_times(const CallTimes& times, const StepIndex& steps, CallRow& row) {
   row.total_ns = times.total_ns;
   row.host_ns = times.host_ns;
   const std::size_t zeros = steps.size() - std::min(steps.size(), times.step_ns.size());
-  row.ns = quantile(times.step_ns, zeros, 0.5);
+  const std::size_t ran = times.step_ns.size();
+  // What only some steps run, as the update with --accumulate, has a median of 0.
+  if (ran < zeros)
+    row.ns = quantile(times.step_ns, 0, 0.5) *
+             ratio(static_cast<double>(ran), static_cast<double>(steps.size()));
+  else
+    row.ns = quantile(times.step_ns, zeros, 0.5);
   row.p95_ns = quantile(times.step_ns, zeros, 0.95);
   row.share = ratio(static_cast<double>(times.total_ns), static_cast<double>(steps.total_ns()));
 }

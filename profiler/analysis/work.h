@@ -43,7 +43,9 @@ struct CallRow {
   std::string inputs;          // "f32 128x32x32x3, f32 8x3x3x3"
   std::uint64_t count = 0;     // runs in the windows
   std::uint64_t total_ns = 0;  // of them: kernels' time, on the host the call's own
-  double ns = 0;               // median per step
+  // Median per step; of a call that less than half of the steps run, its median in those times
+  // their share.
+  double ns = 0;
   double p95_ns = 0;
   std::uint64_t host_ns = 0;    // enqueuing
   double flops = 0, bytes = 0;  // per run

@@ -77,6 +77,22 @@ TEST(Work, KnowsTheCallsOfAHost) {
   EXPECT_EQ(work.peaks.flops_per_second, 1e12);
 }
 
+// With --accumulate 4 an update is in every fourth step.
+TEST(Work, ACallThatFewStepsRunHasItsShareOfThem) {
+  SessionBuilder builder;
+  for (std::uint64_t s = 1; s <= 8; ++s) {
+    const double at = 100.0 * static_cast<double>(s - 1);
+    builder.step(s, at, at + 100).span(Kind::call, "conv1 conv", at, at + 20, 0, 0);
+    if (s % 4 == 0) builder.span(Kind::call, "update", at + 40, at + 80, 0, 3);
+  }
+  builder.window(1, 8, 0, 800).raw().program = four_calls();
+  const Work work = find_work(builder.build());
+  ASSERT_EQ(work.calls.size(), 4U);
+  EXPECT_DOUBLE_EQ(work.calls[0].ns, 20e3);
+  EXPECT_DOUBLE_EQ(work.calls[1].ns, 0) << "never ran";
+  EXPECT_DOUBLE_EQ(work.calls[3].ns, 10e3);
+}
+
 TEST(Work, SumsLayersOpsAndImplementations) {
   const Work work = find_work(on_host().build());
   ASSERT_EQ(work.layers.size(), 3U);

@@ -278,12 +278,15 @@ class SessionReader {
     fail<DataError>("{}: the chunk at byte {} {}", path_, at_, what);
   }
 
-  // Records of an earlier or later version may be shorter or longer: missing fields are 0.
+  // Records of an earlier or later version may be shorter or longer: missing fields are 0. None
+  // was ever shorter than half of today's, and a file of smaller ones would grow without limit.
   template <class Record>
   void records(const ChunkHeader& header, std::string_view payload, std::vector<Record>& to) {
     if (header.record_bytes == 0 || header.count > max_records ||
         header.count * header.record_bytes != payload.size())
       damaged("does not have the size of its records");
+    if (2 * std::size_t{header.record_bytes} < sizeof(Record))
+      damaged("has records that are too small: no version of warpstep wrote such");
     const std::size_t bytes = std::min<std::size_t>(header.record_bytes, sizeof(Record));
     const std::size_t first = to.size();
     to.resize(first + header.count);

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -281,6 +282,25 @@ TEST(SessionFile, RefusesPartsThatAddUpOnlyByWrappingAround) {
   session.steps[0].data_ns = std::uint64_t{1} << 63;
   session.steps[0].copies_ns += std::uint64_t{1} << 63;
   EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
+}
+
+// A byte each would take 104 times as much memory as the file.
+TEST(SessionFile, RefusesRecordsThatAreFarTooSmall) {
+  const std::filesystem::path path = temporary("small.prof");
+  const auto refusal = [&](Chunk type, const auto& records) -> std::string {
+    SessionWriter(path).write(type, records);
+    try {
+      read_session(path);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto refused = HasSubstr("has records that are too small");
+  EXPECT_THAT(refusal(Chunk::activities, std::vector<std::uint8_t>(1000)), refused);
+  EXPECT_THAT(refusal(Chunk::losses, std::vector<std::uint64_t>(3)), refused);
+  EXPECT_EQ(refusal(Chunk::losses, std::vector<std::array<std::uint64_t, 4>>(1)), "")
+      << "the first version's";
 }
 
 TEST(SessionFile, RefusesJsonThatIsNestedTooDeeply) {

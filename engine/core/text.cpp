@@ -142,6 +142,52 @@ std::string counted(double count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
 }
 
+namespace {
+
+// Of the character that the text begins with; 0: not UTF-8, which has no overlong forms, surrogates
+// or characters beyond U+10FFFF.
+std::size_t utf8_bytes(std::string_view text) {
+  const auto byte = [text](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const std::size_t bytes = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  for (std::size_t i = 1; i < bytes; ++i)
+    if ((byte(i) & 0xC0U) != 0x80) return 0;
+  const bool is_invalid = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+                          (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);
+  return is_invalid ? 0 : bytes;
+}
+
+std::string without_controls(std::string_view text, std::string_view kept) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t bytes = utf8_bytes(text), length = std::max<std::size_t>(1, bytes);
+    const std::string_view character = text.substr(0, length);
+    const bool is_control = bytes == 1
+                                ? static_cast<unsigned char>(text[0]) < 0x20 || text[0] == '\x7F'
+                                : character >= "\xC2\x80" && character <= "\xC2\x9F";
+    if (bytes == 0 || (is_control && kept.find(text[0]) == kept.npos))
+      result += '?';
+    else
+      result += character;
+    text.remove_prefix(length);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  return without_controls(text, "");
+}
+
+std::string printable_lines(std::string_view text) {
+  return without_controls(text, "\n\t");
+}
+
 std::string size_text(double bytes) {
   if (bytes >= 1 << 20) return fmt::format("{:.2f} MiB", bytes / (1 << 20));
   if (bytes >= 1 << 10) return fmt::format("{:.1f} KiB", bytes / (1 << 10));

@@ -41,6 +41,12 @@ std::string counted(double count, std::string_view noun);
 // A word of a command that can be pasted into a shell: as it is, or in quotes.
 std::string shell_word(std::string_view word);
 
+// For a terminal, which obeys control characters: names come from files that others may have sent.
+// C0, DEL, U+0080 to U+009F and each byte that is not UTF-8 become '?'.
+std::string printable(std::string_view text);
+// As printable(), of text that may have several lines, and tabs.
+std::string printable_lines(std::string_view text);
+
 // Bytes in the columns of listings: "64 B", "392.0 KiB", "16.00 MiB".
 std::string size_text(double bytes);
 

@@ -64,5 +64,24 @@ TEST(ShellWord, IsQuotedWhereAShellWouldChangeIt) {
   EXPECT_EQ(shell_word(""), "''");
 }
 
+TEST(Printable, HasNothingThatATerminalObeys) {
+  EXPECT_EQ(printable("conv1 \u00e4\u20ac\U0001F600"), "conv1 \u00e4\u20ac\U0001F600");
+  EXPECT_EQ(printable("a\x1b[31m\n\t\r\x7f"), "a?[31m????");
+  EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a?b");
+  EXPECT_EQ(printable("\u0080\u009b31m\u009f\u00a0"), "??31m?\u00a0") << "C1, as ESC [";
+  EXPECT_EQ(printable_lines("one\n\ttwo\x1b\r"), "one\n\ttwo??");
+}
+
+TEST(Printable, IsUtf8) {
+  EXPECT_EQ(printable("a\x9b"
+                      "31m\xff\xc3"),
+            "a?31m??")
+      << "bytes of no character";
+  EXPECT_EQ(printable("\xc0\x9b \xe0\x80\x9b \xf0\x80\x80\x9b"), "?? ??? ????") << "overlong";
+  EXPECT_EQ(printable("\xed\xa0\x80 \xed\x9f\xbf"), "??? \xed\x9f\xbf") << "a surrogate";
+  EXPECT_EQ(printable("\xf4\x8f\xbf\xbf \xf4\x90\x80\x80"), "\xf4\x8f\xbf\xbf ????");
+  EXPECT_EQ(printable("\xe2\x82"), "??") << "cut";
+}
+
 }  // namespace
 }  // namespace warpstep

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "engine/core/text.h"
+
 namespace warpstep::profiler {
 
 std::string shown(const Cell& cell, Unit unit) {
@@ -61,8 +63,9 @@ std::size_t characters(std::string_view text) {
 
 // One line of at most `widest` characters.
 std::string clipped(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+  text = printable(text);
   if (characters(text) <= widest) return text;
   std::size_t end = 0;
   for (std::size_t n = 0; end < text.size(); ++end)

@@ -49,6 +49,12 @@ Table small_table() {
            {std::string("f\u00fcr")}}};
 }
 
+TEST(Text, HasNothingThatATerminalObeys) {
+  const Table table{"x", "X", "", {{"n", "na\x1bme"}}, {{std::string("a\x1b[2J\n\u009bb\xff")}}};
+  EXPECT_EQ(to_text(table), "na?me\na?[2J ?b?\n");
+  EXPECT_EQ(to_csv(table), "n\r\n\"a\x1b[2J\n\u009bb\xff\"\r\n") << "as it is";
+}
+
 TEST(Columns, AreChosenInOrderWithoutUnknownOnes) {
   Table table = small_table();
   const Table chosen = with_columns(table, {"share", "layer", "no such"});

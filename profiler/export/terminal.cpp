@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/core/text.h"
 #include "profiler/analysis/modules.h"
 #include "profiler/export/export.h"
 #include "profiler/export/quantity.h"
@@ -15,17 +16,11 @@ constexpr std::size_t columns = 80;
 constexpr std::size_t longest_calls = 10;
 constexpr std::size_t shown_findings = 3;
 
-// Characters, not bytes; and nothing that a terminal would obey.
-std::string printable(std::string_view text) {
-  std::string result;
-  for (const char c : text) result += (c >= 0 && c < ' ') || c == 0x7F ? '?' : c;
-  return result;
-}
-
 bool continues(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
 
+// Characters, not bytes.
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](char c) { return !continues(c); }));

@@ -24,6 +24,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/text.h"
 #include "engine/core/thread.h"
 #include "profiler/sources/sampler_proc.h"
 
@@ -178,9 +179,8 @@ bool send_line(const Descriptor& socket, std::string_view line, Deadline deadlin
 }
 
 std::string one_clean_line(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = c == '\n' ? ' ' : '?';
-  return text;
+  std::ranges::replace(text, '\n', ' ');
+  return printable(text);
 }
 
 namespace {

@@ -142,6 +142,9 @@ TEST(Lines, EndWithTheirPeerTheirLimitAndTheirDeadline) {
 
 TEST(Lines, AreCleanedForATerminal) {
   EXPECT_EQ(one_clean_line("a\nb\x1b[0m\x7f\t\xc3\xa9"), "a b?[0m??\xc3\xa9");
+  EXPECT_EQ(one_clean_line("\xc2\x9b"
+                           "0m\xff"),
+            "?0m?");
 }
 
 using std::filesystem::path;

@@ -66,14 +66,14 @@ ControlGroupLimits control_group_limits(const path& root) {
 namespace {
 
 // Texts of the system may contain any bytes; JSON is UTF-8.
-std::string printable(std::string text) {
+std::string in_ascii(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return text;
 }
 
 void put(Stamp& json, const char* key, const std::string& text) {
-  if (!text.empty()) json[key] = printable(text);
+  if (!text.empty()) json[key] = in_ascii(text);
 }
 void put_part(Stamp& json, const char* key, Stamp part) {
   if (!part.empty()) json[key] = std::move(part);
@@ -211,7 +211,7 @@ Stamp libraries(const path& root) {
     if (end == file.npos || end + 4 == file.size()) continue;
     const std::string_view name = file.substr(0, end);
     if (std::find(known.begin(), known.end(), name) != known.end())
-      json[std::string(name)] = printable(std::string(file.substr(end + 4)));
+      json[std::string(name)] = in_ascii(std::string(file.substr(end + 4)));
   }
   return json;
 }

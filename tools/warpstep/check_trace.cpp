@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "profiler/export/export.h"
 #include "profiler/export/trace_file.h"
 #include "tools/warpstep/command.h"
@@ -25,7 +26,7 @@ std::vector<std::string> findings_of(const std::filesystem::path& path) {
 
 int check(const std::filesystem::path& path) {
   const std::vector<std::string> findings = findings_of(path);
-  for (const std::string& finding : findings) fmt::print("{}\n", finding);
+  for (const std::string& finding : findings) fmt::print("{}\n", printable(finding));
   if (!findings.empty()) return failed;
   fmt::print("{}: no problems found\n", path.string());
   return done;

@@ -377,7 +377,7 @@ std::string help(const CLI::App& command) {
 
 int report(const CLI::App& app, std::string_view message, ExitCode code) {
   const CLI::App& command = innermost(app);
-  say("{}: {}\n", full_name(command), message);
+  say("{}: {}\n", full_name(command), printable_lines(message));
   if (code == usage) say("Try '{} --help'.\n", full_name(command));
   say("{}", std::exchange(output::below_error, {}));
   return code;

@@ -73,6 +73,7 @@ Run declare_fault(Parser parser) {
   parser.add({.name = "kind", .variable = kind.get(), .help = "how to fail", .required = true});
   return [kind]() -> int {
     if (*kind == "data") fail<DataError>("a.png: 7 bytes missing");
+    if (*kind == "controls") fail<DataError>("a\x1b]0;b\x07.png:\n  bad");
     if (*kind == "usage") fail<UsageError>("--out: is a file");
     if (*kind == "memory") throw std::bad_alloc();
     if (*kind == "other") throw std::out_of_range("vector::at");
@@ -122,6 +123,10 @@ TEST(Program, RunsASubcommand) {
   EXPECT_EQ(outcome.code, done);
   EXPECT_EQ(outcome.out, "house 3 false\n");
   EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Program, ShowsErrorsWithoutControlCharacters) {
+  EXPECT_EQ(run({"fault", "controls"}).err, "warpstep fault: a?]0;b?.png:\n  bad\n");
 }
 
 TEST(Program, RefusesAConfigFileThatIsNone) {

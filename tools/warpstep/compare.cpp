@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/text.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
@@ -69,7 +70,7 @@ void print_differences(const char* title,
   if (differences.empty()) return;
   fmt::print("{}\n", title);
   for (const profiler::FootingDifference& difference : differences)
-    fmt::print("  {}\n", difference.text());
+    fmt::print("  {}\n", printable(difference.text()));
 }
 
 void print(const profiler::Comparison& comparison) {
@@ -77,11 +78,11 @@ void print(const profiler::Comparison& comparison) {
   print_differences("Differs by intent:", footing.by_intent);
   print_differences("Differs by machine:", footing.by_machine);
   if (!footing.by_intent.empty() || !footing.by_machine.empty()) fmt::print("\n");
-  fmt::print("{}\n\n", comparison.verdict);
+  fmt::print("{}\n\n", printable(comparison.verdict));
   if (!comparison.scores.empty())
     fmt::print("{}\n", profiler::to_text(profiler::scores_table(comparison)));
   fmt::print("{}", profiler::to_text(profiler::to_table(comparison)));
-  for (const std::string& warning : comparison.warnings) fmt::print("- {}\n", warning);
+  for (const std::string& warning : comparison.warnings) fmt::print("- {}\n", printable(warning));
 }
 
 // The comparison, and after it the report of the first run after.

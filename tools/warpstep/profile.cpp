@@ -1,6 +1,7 @@
 // warpstep profile PID: asks a running job to record its next steps.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -10,6 +11,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
+#include "engine/core/text.h"
 #include "profiler/recorder/trigger.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/say.h"
@@ -32,8 +34,7 @@ std::string command_line(pid_t job) {
   std::ifstream file(fmt::format("/proc/{}/cmdline", job), std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   while (!text.empty() && text.back() == '\0') text.pop_back();
-  for (char& c : text)
-    if (c < ' ' || c > '~') c = c == '\0' ? ' ' : '?';  // arguments may be any bytes
+  std::ranges::replace(text, '\0', ' ');
   return text;
 }
 
@@ -46,7 +47,8 @@ int list(const ProfileOptions& options) {
     return done;
   }
   for (const Json& job : jobs)
-    fmt::print("{:<8} {}\n", job.at("pid").get<pid_t>(), job.at("command").get<std::string>());
+    fmt::print("{:<8} {}\n", job.at("pid").get<pid_t>(),
+               printable(job.at("command").get<std::string>()));
   if (jobs.empty()) say("no job of yours listens now\n");
   return done;
 }

@@ -214,7 +214,7 @@ std::string text_of_ranks(const profiler::RanksView& view, bool brief) {
   if (!brief) add(ranks_table(view), view.ranks.size());
   add(exchanges_table(view), view.exchanges.size());
   if (!brief) add(straggles_table(view), shown_straggles);
-  return text;
+  return printable_lines(text);
 }
 
 namespace {
@@ -319,7 +319,7 @@ void end_job(Communicator& communicator, const std::string& error, int code, boo
   // What is wrong with all ranks is said once: rank 0 ends the others before they report it.
   const int rank = communicator.world().rank;
   if (rank > 0) std::this_thread::sleep_for(milliseconds(1500));
-  output::put(stderr, "warpstep train: rank {}: {}\n", rank, error);
+  output::put(stderr, "warpstep train: rank {}: {}\n", rank, printable_lines(error));
   if (rank == 0) output::put(stderr, "{}", output::below_error);
   std::fflush(stdout);  // no buffer is written after this
   std::fflush(stderr);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/core/text.h"
+
 namespace warpstep::tools {
 namespace {
 
@@ -16,6 +18,14 @@ std::size_t characters(const std::string& text) {
 }  // namespace
 
 std::string TextTable::text() const {
+  TextTable clean = *this;
+  for (Column& column : clean.columns) column.heading = printable(column.heading);
+  for (auto& row : clean.rows)
+    for (std::string& cell : row) cell = printable(cell);
+  return clean.laid_out();
+}
+
+std::string TextTable::laid_out() const {
   std::vector<std::size_t> widths;
   for (std::size_t i = 0; i < columns.size(); ++i) {
     widths.push_back(characters(columns[i].heading));

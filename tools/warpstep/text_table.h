@@ -14,8 +14,12 @@ struct TextTable {
   std::vector<Column> columns;
   std::vector<std::vector<std::string>> rows;  // one cell per column
 
-  // Two spaces between columns, as wide as their longest cells; the last is not padded.
+  // Two spaces between columns, as wide as their longest cells; the last is not padded. Names in
+  // cells are made printable.
   std::string text() const;
+
+ private:
+  std::string laid_out() const;
 };
 
 }  // namespace warpstep::tools

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -153,6 +155,29 @@ struct WorkerTimes {
   explicit WorkerTimes(std::size_t transforms) : transforms_ns(transforms) {}
 };
 
+// The CPU time of a worker's threads, which run one after the other. Any thread may ask.
+class CpuClock {
+ public:
+  // While it lives, the thread that made it counts.
+  class Running {
+   public:
+    explicit Running(CpuClock& clock);
+    ~Running();
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    CpuClock& clock_;
+  };
+
+  std::uint64_t ns() const;  // 0 where the system has no clocks of threads
+
+ private:
+  mutable std::mutex mutex_;
+  std::uint64_t ended_ns_ = 0;  // of threads before
+  std::optional<clockid_t> running_;
+};
+
 // The state of one worker; created once and reused, so that its buffers keep their memory.
 struct MakerState {
   explicit MakerState(std::size_t transforms) : times(transforms), transforms_ns(transforms) {}
@@ -163,6 +188,7 @@ struct MakerState {
   std::vector<std::uint32_t> counts;        // for sorting tokens
   std::uint64_t epoch = ~std::uint64_t{0};  // when the set was last checked for changes
   WorkerTimes times;
+  CpuClock cpu;
   SlowestSamples slowest;
   std::vector<std::uint64_t> transforms_ns;
 };

@@ -1,6 +1,7 @@
 #include "data/load/loader.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -165,6 +166,7 @@ void Loader::stop() {
 void Loader::work(std::uint32_t worker) {
   lower_own_priority();
   MakerState& state = *states_[worker];
+  const CpuClock::Running on_core(state.cpu);
   const auto stopping = [this] { return ring_->stopping(); };
   std::vector<BadSample> bad;
   for (;;) {
@@ -360,7 +362,9 @@ LoaderStats Loader::stats() const {
     worker.stages = stages_of(state->times, maker_->stages());
     worker.samples = state->times.samples.load(std::memory_order_relaxed);
     worker.bytes = state->times.bytes.load(std::memory_order_relaxed);
+    worker.cpu_ns = state->cpu.ns();
     stats.samples += worker.samples;
+    stats.cpu_ns += worker.cpu_ns;
     stats.bytes += worker.bytes;
     if (stats.stages.empty()) {
       stats.stages = worker.stages;
@@ -493,6 +497,34 @@ void SlowestSamples::insert(const Sample& sample) {
   if (samples_.size() == most) least_ns_ = samples_.back().ns;
 }
 
+namespace {
+
+std::uint64_t read_ns(clockid_t clock) {  // 0.4 us: a system call
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+}  // namespace
+
+CpuClock::Running::Running(CpuClock& clock) : clock_(clock) {
+  const std::lock_guard lock(clock_.mutex_);
+  clockid_t own{};
+  if (::pthread_getcpuclockid(::pthread_self(), &own) == 0) clock_.running_ = own;
+}
+
+CpuClock::Running::~Running() {
+  const std::lock_guard lock(clock_.mutex_);
+  if (clock_.running_) clock_.ended_ns_ += read_ns(*clock_.running_);
+  clock_.running_.reset();
+}
+
+std::uint64_t CpuClock::ns() const {
+  const std::lock_guard lock(mutex_);  // the thread does not end meanwhile
+  return ended_ns_ + (running_ ? read_ns(*running_) : 0);
+}
+
 }  // namespace warpstep::data
 
 namespace warpstep::data::spans {
@@ -500,11 +532,8 @@ namespace {
 
 constexpr std::uint64_t least_idle_ns = 2'000;
 
-std::uint64_t thread_cpu_ns() {  // 0.4 us: a system call
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(time.tv_nsec);
+std::uint64_t thread_cpu_ns() {
+  return read_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ struct StageTime {
 struct WorkerStats {
   std::vector<StageTime> stages;
   std::uint64_t samples = 0;
-  std::uint64_t bytes = 0;  // read, before decoding
+  std::uint64_t bytes = 0;   // read, before decoding
+  std::uint64_t cpu_ns = 0;  // its thread's time on a core
 };
 
 struct SlowSample {
@@ -49,6 +50,7 @@ struct LoaderStats {  // since the loader was made
   std::vector<StageTime> stages;  // sums over the workers
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;            // read, before decoding
+  std::uint64_t cpu_ns = 0;           // of the workers
   std::uint64_t batches = 0;          // taken
   std::uint64_t trainer_wait_ns = 0;  // sum over next()
   std::uint64_t first_taken_ns = 0;   // steady clock; 0 before the first

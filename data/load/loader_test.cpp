@@ -304,6 +304,19 @@ TEST(Loader, CountsTheWaitForAReadyBatch) {
   EXPECT_EQ(loader.stats().trainer_wait_ns, waited);
 }
 
+TEST(Loader, CountsTheCpuTimeOfItsWorkers) {
+  const std::uint64_t begin = now_ns();
+  Loader loader(std::make_shared<Uneven>(53), options(8, 2));
+  for (int i = 0; i < 40; ++i) loader.next();
+  const LoaderStats stats = loader.stats();
+  EXPECT_GT(stats.cpu_ns, 0U);
+  EXPECT_EQ(stats.cpu_ns, stats.workers[0].cpu_ns + stats.workers[1].cpu_ns);
+  loader.seek({0, 1});  // other threads
+  const std::uint64_t later = loader.stats().cpu_ns;
+  EXPECT_GE(later, stats.cpu_ns);
+  EXPECT_LE(later, 2 * (now_ns() - begin));
+}
+
 TEST(Loader, RecordsWhenBatchesWereMade) {
   Loader loader(std::make_shared<Uneven>(16), options(4, 2));
   for (int i = 0; i < 300; ++i) loader.next();

@@ -95,8 +95,8 @@ namespace {
 constexpr double least_share = 0.02;  // of a step: less waiting is no stall
 constexpr int longest_curve = 64;
 
-// What limits workers: what most of their time consists of. Without the CPU time of workers the
-// disk says it, or the stage.
+// What limits workers: what most of their time consists of. Without the CPU time of each sample,
+// that of all workers says it; of sessions without any, the disk does for reading.
 Bound find_bound(const LoaderView& view, const Stall& stall, const View& source) {
   if (view.work_ns <= 0) return Bound::unknown;
   if (view.knows_cpu) {
@@ -110,9 +110,9 @@ Bound find_bound(const LoaderView& view, const Stall& stall, const View& source)
   if (reads && disk.count > 0 && disk.mean >= 50) return Bound::io;
   if (view.cpu_share >= 0.8) return Bound::cpu;
   if (reads && view.cpu_share > 0 && view.cpu_share <= 0.5) return Bound::io;
-  if (!reads && !stall.stage.empty() && view.cpu_share == 0) return Bound::cpu;
   // Reading that the disk has no part in copies from the page cache.
-  return disk.count > 0 && disk.mean < 10 ? Bound::cpu : Bound::unknown;
+  const bool from_cache = view.cpu_share == 0 && reads && disk.count > 0 && disk.mean < 10;
+  return from_cache ? Bound::cpu : Bound::unknown;
 }
 
 bool hides(const LoaderModel& model, const Predicted& predicted) {

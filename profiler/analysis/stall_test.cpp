@@ -46,9 +46,10 @@ Session example() {
     builder.step(static_cast<std::uint64_t>(411 + i), 41'000.0 * i, 41'000.0 * (i + 1), 28'000,
                  12'300);
   builder.raw().loader = {
-      {"active", 4},  {"prefetch", 3},
-      {"batch", 128}, {"batches", 1},
-      {"cores", 16},  {"stages_ns", {{"read", 20e6}, {"decode", 116.44e6}, {"copy", 27.56e6}}}};
+      {"active", 4},    {"prefetch", 3},
+      {"batch", 128},   {"batches", 1},
+      {"cores", 16},    {"stages_ns", {{"read", 20e6}, {"decode", 116.44e6}, {"copy", 27.56e6}}},
+      {"cpu_ns", 164e6}};
   Session session = builder.build();
   return session;
 }
@@ -155,6 +156,17 @@ TEST(Stall, DoesNotCallAWaitForACoreADisk) {
   EXPECT_EQ(diagnosed(builder.build()).bound, Bound::unknown);
   builder.raw().loader["cpu_ns"] = 95;
   EXPECT_EQ(diagnosed(builder.build()).bound, Bound::cpu);
+}
+
+// Decoding may wait for a core, and in a plugin for anything.
+TEST(Stall, DoesNotCallAStageCpuBoundWithoutItsCpuTime) {
+  SessionBuilder builder = testing::loader_session({.workers = 1});
+  builder.raw().loader["stages_ns"] = {{"decode", 100}};
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::unknown);
+  builder.sample("disk busy %", 1000, 1);
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::unknown);
+  builder.raw().loader["cpu_ns"] = 60;  // the rest is neither the disk's nor a core's for certain
+  EXPECT_EQ(diagnosed(builder.build()).bound, Bound::unknown);
 }
 
 TEST(Stall, PromisesNothingThatItCannotExplain) {

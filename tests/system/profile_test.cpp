@@ -6,6 +6,7 @@
 #include <csignal>
 #include <iterator>
 
+#include "engine/core/file.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 
@@ -13,6 +14,7 @@ namespace warpstep::system_test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -193,6 +195,16 @@ TEST_F(Profile, RefusesCountersWithoutWindows) {
                 HasSubstr("which only --profile spans and deep record, not " + std::string(level)));
     EXPECT_FALSE(fs::exists(other));
   }
+}
+
+// Without spans too: what limits workers follows from it.
+TEST_F(Profile, KeepsWhatTheLoaderUsedOfTheCpu) {
+  const std::string other = *folder_ / "steps";
+  ASSERT_EQ(run(with(short_run(data(), other), "--profile", "steps")).exit_code, 0);
+  const Json cpu_ns = read_json(other + "/summary.json").at("loading").at("cpu_ns");
+  EXPECT_GT(cpu_ns, 0);
+  EXPECT_THAT(read_file(other + "/session.prof"),
+              AllOf(HasSubstr("\"cpu_ns\":" + cpu_ns.dump() + ","), HasSubstr("\"mean_ready\":")));
 }
 
 TEST_F(Profile, LeavesNoTraceWhenOff) {

@@ -140,6 +140,8 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
   if (const auto found = loading.find("stages"); found != loading.end())
     for (const auto& [key, value] : found->items()) stages[key.substr(0, key.rfind("_ns"))] = value;
   json["stages_ns"] = std::move(stages);
+  json["cpu_ns"] = loading.value("cpu_ns", std::uint64_t{0});
+  json["mean_ready"] = loading.value("mean_batches_ready", 0.0);
   json["bytes_read"] = loading.value("bytes_read", std::uint64_t{0});
   if (loading.contains("slowest_samples")) json["slowest_samples"] = loading["slowest_samples"];
   if (loading.contains("to_device")) json["to_device"] = loading["to_device"];

@@ -255,6 +255,7 @@ Json loading_json(const Source& training) {
             {"bytes_read", stats.bytes},
             {"active_workers", stats.active},
             {"trainer_wait_ns", stats.trainer_wait_ns},
+            {"cpu_ns", stats.cpu_ns},
             {"mean_batches_ready", stats.mean_ready},
             {"stages", stages_json(stats.stages)},
             {"workers", std::move(workers)}};

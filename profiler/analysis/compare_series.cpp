@@ -197,12 +197,6 @@ void add_call_activities(const Session& session, CallSeries& calls) {
 
 }  // namespace
 
-std::size_t steps_per_update(const Session& session) {
-  constexpr std::int64_t most = 65536;
-  return static_cast<std::size_t>(std::clamp<std::int64_t>(
-      fields::whole(fields::child(session.stamp, "options"), "accumulate", 1), 1, most));
-}
-
 std::vector<ChosenSteps> choose_steps(const std::vector<const Session*>& runs, std::size_t least) {
   std::vector<std::vector<std::size_t>> totals, calls;
   for (const Session* run : runs) {

@@ -23,8 +23,6 @@ struct ChosenSteps {
   std::vector<std::size_t> totals, calls;
   std::size_t update = 1;  // both are whole updates of so many steps, in order
 };
-std::size_t steps_per_update(const Session& session);  // --accumulate
-
 // All steps but the first ones, which warm up; of several runs those with the numbers that all have
 // in common, unless that leaves less than half of a run's. With --accumulate only those of whole
 // updates: the optimiser's calls run in the last step of an update alone. Calls: none, unless each

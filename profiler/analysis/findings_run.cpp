@@ -320,31 +320,47 @@ std::uint64_t period_of(std::span<const std::uint64_t> steps) {
   return period;
 }
 
+struct Usual {
+  double ns = 0, wait_ns = 0;  // medians
+};
+
+template <class Counts>
+Usual usual_of(std::span<const Step> steps, Counts counts) {
+  std::vector<double> lengths, waits;
+  for (const Step& step : steps) {
+    if (!counts(step)) continue;
+    lengths.push_back(length_of(step));
+    waits.push_back(static_cast<double>(step.data_ns));
+  }
+  return {median(lengths), median(waits)};
+}
+
 }  // namespace
 
 // Steps that take several times the median, though the program neither waited for data nor for a
-// core: all of it stood still, unless they come at regular intervals.
+// core: all of it stood still, unless they come at regular intervals. With --accumulate, steps that
+// end an update are compared with each other.
 void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
   const std::vector<Step>& all = facts.session.steps;
   if (all.size() < least_uneven + warm_up) return;
   const std::span<const Step> steps = std::span(all).subspan(warm_up);
-  std::vector<double> lengths, waits;
-  for (const Step& step : steps) {
-    lengths.push_back(length_of(step));
-    waits.push_back(static_cast<double>(step.data_ns));
-  }
-  const double usual = median(lengths), usual_wait = median(waits);
-  double lost = 0, longest = 0;
+  const std::size_t update = steps_per_update(facts.session);
+  const auto updates = [update](const Step& step) { return update > 1 && step.step % update == 0; };
+  const std::array<Usual, 2> usual{
+      usual_of(steps, [&](const Step& step) { return !updates(step); }), usual_of(steps, updates)};
+  double lost = 0, longest = 0, usual_ns = 0;
   std::vector<std::uint64_t> slow;
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    const double more = lengths[i] - usual;
-    if (lengths[i] < long_step * usual || waits[i] - usual_wait > more / 2) continue;
+  for (const Step& step : steps) {
+    const Usual& like = usual[updates(step) ? 1 : 0];
+    usual_ns += like.ns;
+    const double length = length_of(step), more = length - like.ns;
+    if (length < long_step * like.ns || static_cast<double>(step.data_ns) - like.wait_ns > more / 2)
+      continue;
     lost += more;
-    longest = std::max(longest, lengths[i]);
-    slow.push_back(steps[i].step);
+    longest = std::max(longest, length);
+    slow.push_back(step.step);
   }
-  const double waited_for_core =
-      facts.share(Category::core_wait) * usual * static_cast<double>(steps.size());
+  const double waited_for_core = facts.share(Category::core_wait) * usual_ns;
   if (slow.size() < 3 ||
       static_cast<double>(slow.size()) > seldom * static_cast<double>(steps.size()))
     return;

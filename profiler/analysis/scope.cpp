@@ -342,6 +342,12 @@ MetricLevel metric_level(const View& view, std::string_view metric) {
   return level_between(session, metric, 0, ~std::uint64_t{0});
 }
 
+std::size_t steps_per_update(const Session& session) {
+  constexpr std::int64_t most = 65536;
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(
+      fields::whole(fields::child(session.stamp, "options"), "accumulate", 1), 1, most));
+}
+
 int usable_cores(const Session& session) {
   double count = fields::number(session.loader, "cores");
   if (count <= 0) count = fields::number(fields::child(session.stamp, "cpu"), "cores");

@@ -68,6 +68,9 @@ std::vector<Interval> step_times(const Session& session);
 // The step in which a moment lies; Session::steps.size() for none.
 std::size_t step_at(const Session& session, std::uint64_t at_ns);
 
+// --accumulate: an update is made in the steps that are multiples of it.
+std::size_t steps_per_update(const Session& session);
+
 // Cores that the process may use; 0 when the session does not say.
 int usable_cores(const Session& session);
 

@@ -6,15 +6,19 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
+#include "profiler/analysis/compare_statistics.h"
+#include "profiler/analysis/scope.h"
 #include "profiler/analysis/tables.h"
 
 namespace warpstep::profiler {
 namespace {
 
 constexpr std::size_t most_steps = 5, most_spans = 3;
-constexpr double least_span = 0.1;  // of what the step took longer
+constexpr std::size_t most_kept = 20;  // that a run writes (recorder/flight.h); more are damage
+constexpr double least_span = 0.1;     // of what the step took longer
 
 struct Part {
   const char* name;
@@ -24,13 +28,30 @@ constexpr std::array parts{Part{"loader wait", &Step::data_ns}, Part{"copies", &
                            Part{"kernels", &Step::kernels_ns}, Part{"CPU", &Step::cpu_ns},
                            Part{"idle, other", &Step::other_ns}};
 
-double median_of(const Session& session, std::uint64_t Step::*part) {
-  std::vector<std::uint64_t> values;
-  for (const Step& step : session.steps) values.push_back(step.*part);
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return static_cast<double>(*middle);
-}
+// The medians of the parts, of steps with an update and of those without.
+class Usual {
+ public:
+  explicit Usual(const Session& session) : update_(steps_per_update(session)) {
+    for (const bool updates : {false, true})
+      for (std::size_t p = 0; p < parts.size(); ++p) {
+        std::vector<double> values;
+        for (const Step& step : session.steps)
+          if (ends_update(step) == updates)
+            values.push_back(static_cast<double>(step.*parts[p].ns));
+        medians_[updates][p] = median(std::move(values));
+      }
+  }
+
+  double median_ns(const Step& like, std::size_t part) const {
+    return medians_[ends_update(like)][part];
+  }
+
+ private:
+  bool ends_update(const Step& step) const { return update_ > 1 && step.step % update_ == 0; }
+
+  std::size_t update_;
+  std::array<std::array<double, parts.size()>, 2> medians_{};
+};
 
 // Spans that are as long as the step, or around it, say nothing.
 std::string longest_spans(const Session& session, const Step& step, double grew_ns) {
@@ -57,15 +78,15 @@ std::string longest_spans(const Session& session, const Step& step, double grew_
   return text;
 }
 
-SlowStep slow_step(const Session& session, const Step& step, const Kept& kept) {
+SlowStep slow_step(const Session& session, const Usual& usual, const Step& step, const Kept& kept) {
   SlowStep slow{.step = step.step,
                 .ns = static_cast<double>(step.end_ns - step.begin_ns),
                 .median_ns = static_cast<double>(kept.median_ns)};
-  for (const Part& part : parts) {
-    const double grew = static_cast<double>(step.*part.ns) - median_of(session, part.ns);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const double grew = static_cast<double>(step.*parts[p].ns) - usual.median_ns(step, p);
     if (grew <= slow.grew_ns) continue;
     slow.grew_ns = grew;
-    slow.part = part.name;
+    slow.part = parts[p].name;
   }
   slow.ran = longest_spans(session, step, slow.grew_ns);
   return slow;
@@ -75,10 +96,14 @@ SlowStep slow_step(const Session& session, const Step& step, const Kept& kept) {
 
 std::vector<SlowStep> slow_steps(const Session& session) {
   std::vector<SlowStep> slow;
+  std::optional<Usual> usual;
   for (const Kept& kept : session.kept) {
     if (kept.step == 0) continue;
-    const auto step = std::ranges::find(session.steps, kept.step, &Step::step);
-    if (step != session.steps.end()) slow.push_back(slow_step(session, *step, kept));
+    const auto step = std::ranges::lower_bound(session.steps, kept.step, {}, &Step::step);
+    if (step == session.steps.end() || step->step != kept.step) continue;
+    if (!usual) usual.emplace(session);
+    slow.push_back(slow_step(session, *usual, *step, kept));
+    if (slow.size() == most_kept) break;
   }
   std::ranges::stable_sort(slow, std::ranges::greater(), &SlowStep::ns);
   slow.resize(std::min(slow.size(), most_steps));

@@ -30,6 +30,31 @@ TEST(SlowSteps, NamesThePartThatGrewAndWhatRan) {
   EXPECT_EQ(slow_steps_table(slow).rows.size(), 1U);
 }
 
+TEST(SlowSteps, CompareAnUpdateWithUpdates) {
+  SessionBuilder builder;
+  for (int i = 0; i < 24; ++i) {
+    const bool updates = i % 4 == 3;
+    builder.step(static_cast<std::uint64_t>(i + 1), 9000 * i, 9000 * i + (updates ? 8000 : 1000),
+                 updates ? 7000 : 500, i == 23 ? 900 : 0);
+  }
+  builder.raw().kept.push_back({.step = 24, .median_ns = 1});
+  builder.raw().stamp["options"]["accumulate"] = 4;
+  const std::vector<SlowStep> slow = slow_steps(builder.build());
+  ASSERT_EQ(slow.size(), 1U);
+  EXPECT_EQ(slow[0].part, "loader wait");
+  EXPECT_EQ(slow[0].grew_ns, 9e5);
+}
+
+TEST(SlowSteps, LookAtNoMoreThanARunKeeps) {
+  SessionBuilder builder;
+  for (int i = 0; i < 40; ++i)
+    builder.step(static_cast<std::uint64_t>(i + 1), 1000 * i, 1000 * i + 10 * (i + 1));
+  for (std::uint64_t i = 1; i <= 40; ++i) builder.raw().kept.push_back({.step = i, .median_ns = 1});
+  const std::vector<SlowStep> slow = slow_steps(builder.build());
+  ASSERT_EQ(slow.size(), 5U);
+  EXPECT_EQ(slow[0].step, 20U);
+}
+
 // Steps of `ms`, one after the other.
 struct Flown {
   Flight flight{100};

@@ -255,6 +255,22 @@ TEST(UnevenRun, NamesStepsThatAreSlowAtRegularIntervals) {
   EXPECT_NEAR(finding->run_gain_ns, 100e6, 1e6);
 }
 
+// The optimiser takes several times as long as a step's own work.
+TEST(UnevenRun, DoesNotCallUpdatesPauses) {
+  const auto updates = [](std::uint64_t step) {
+    return step == 50 || step == 111 || step == 170 ? 61'000.0 : step % 20 == 0 ? 21'000.0 : 1000.0;
+  };
+  Case c = with_steps([&](std::uint64_t step) { return step % 20 == 0 ? updates(step) : 1000.0; });
+  EXPECT_TRUE(c.finding("regular-slow-steps"));
+  c.options()["accumulate"] = 20;
+  EXPECT_FALSE(c.finding("regular-slow-steps"));
+  EXPECT_FALSE(c.finding("pauses"));
+  Case pauses = with_steps(updates);
+  pauses.options()["accumulate"] = 20;
+  ASSERT_TRUE(pauses.finding("pauses"));
+  EXPECT_THAT(pauses.finding("pauses")->evidence, HasSubstr("3 of 200 steps"));
+}
+
 TEST(WholeRun, NamesWhatTakesLongBeforeTheFirstStep) {
   Case c = checkpointed();
   c.analysis.run.wall_ns = 10e9;

@@ -47,8 +47,11 @@ void Flight::look_at(const Step& step) {
   const std::uint64_t count = seen_ - warm_up;
   if (slow_ && step.step <= slow_->step + around) slow_->last_step = step.step;
   if (slow_) slow_->end_ns = step.end_ns;
+  const bool ends_update = accumulate_ > 1 && step.step % accumulate_ == 0;
+  Typical& typical = ends_update ? ends_update_ : others_;
+  const std::uint64_t median_ns = typical.median_ns;
   const bool is_slow =
-      median_ns_ > 0 && ns > slow_factor * median_ns_ && ns > median_ns_ + least_excess_ns;
+      median_ns > 0 && ns > slow_factor * median_ns && ns > median_ns + least_excess_ns;
   const bool counts =
       kept_ns_.size() < slowest || (kept_ns_.size() < most_kept && ns > kept_ns_[slowest - 1]);
   if (is_slow && counts && (!slow_ || ns > slow_ns_)) {
@@ -61,19 +64,23 @@ void Flight::look_at(const Step& step) {
                  .first_step = first,
                  .last_step = step.step,
                  .step = step.step,
-                 .median_ns = median_ns_};
+                 .median_ns = median_ns};
     slow_ns_ = ns;
   }
-  lengths_[count % lengths_.size()] = ns;
+  typical.add(ns);
+}
+
+void Flight::Typical::add(std::uint64_t ns) {
+  lengths[++count % lengths.size()] = ns;
   if (count < least_seen || count % median_period != 0) return;
-  std::array<std::uint64_t, median_of> sorted = lengths_;
+  std::array<std::uint64_t, median_of> sorted = lengths;
   const auto end =
       sorted.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(count, median_of));
   // Below a whole round the first place, of no step, is 0.
   const auto begin = sorted.begin() + (count < median_of ? 1 : 0);
   const auto middle = begin + (end - begin) / 2;
   std::nth_element(begin, middle, end);
-  median_ns_ = *middle;
+  median_ns = *middle;
 }
 
 std::optional<Kept> Flight::take_slow(bool at_end) {

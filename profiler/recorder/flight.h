@@ -18,7 +18,9 @@ namespace warpstep::profiler {
 // stages above 0.2 ms are always recorded.
 class Flight {
  public:
-  explicit Flight(double span_ns) : span_ns_(span_ns) {}
+  // `accumulate`: an update is made in the steps that are multiples of it.
+  explicit Flight(double span_ns, std::uint64_t accumulate = 1)
+      : span_ns_(span_ns), accumulate_(accumulate) {}
 
   // `step` is done; `recorded` entries so far by all threads, asked for at the ends of bursts.
   template <class Recorded>
@@ -30,9 +32,9 @@ class Flight {
   // The steps with details between two times as windows: runs of consecutive ones.
   std::vector<Window> windows(std::uint64_t from_ns, std::uint64_t to_ns) const;
 
-  // A step that took 3 times the running median, once two more have passed, with two before it.
-  // The slowest of steps that follow each other; at most 20 of a run, and after the first five
-  // only slower ones than the fifth slowest.
+  // A step that took 3 times the running median of its kind (with or without an update), once two
+  // more have passed, with two before it. The slowest of steps that follow each other; at most 20
+  // of a run, and after the first five only slower ones than the fifth slowest.
   std::optional<Kept> take_slow(bool at_end = false);
 
   static constexpr std::uint64_t burst = 16;
@@ -44,10 +46,19 @@ class Flight {
   static constexpr std::size_t most_detailed = 4096, median_of = 65, most_kept = 20, slowest = 5;
   static constexpr std::uint64_t around = 2;  // steps before and after a slow one
 
+  // Steps of one kind.
+  struct Typical {
+    std::array<std::uint64_t, median_of> lengths{};
+    std::uint64_t count = 0, median_ns = 0;
+
+    void add(std::uint64_t ns);
+  };
+
   void end_burst(std::uint64_t recorded);
   void look_at(const Step& step);
 
   double span_ns_;
+  std::uint64_t accumulate_;
   std::uint64_t position_ = 0;  // of the next step, of burst * every_
   std::uint64_t every_ = 1;
   std::uint64_t recorded_ = 0;  // when the burst began
@@ -56,8 +67,8 @@ class Flight {
   bool is_interrupted_ = false;  // the burst, by an evaluation or a checkpoint
   std::deque<Detailed> detailed_;
   // Slow steps.
-  std::array<std::uint64_t, median_of> lengths_{};
-  std::uint64_t seen_ = 0, median_ns_ = 0;
+  Typical ends_update_, others_;
+  std::uint64_t seen_ = 0;
   std::array<std::uint64_t, around + 1> begins_{};  // of the last steps, by number
   std::optional<Kept> slow_;
   std::uint64_t slow_ns_ = 0;

@@ -8,7 +8,8 @@ namespace {
 // Steps of a constant length that make `entries` each in detail, and none otherwise.
 class Flown {
  public:
-  Flown(std::uint64_t step_ns, std::uint64_t entries) : step_ns_(step_ns), entries_(entries) {}
+  Flown(std::uint64_t step_ns, std::uint64_t entries, std::uint64_t accumulate = 1)
+      : flight_(50, accumulate), step_ns_(step_ns), entries_(entries) {}
 
   std::uint64_t steps(std::uint64_t count) {
     std::uint64_t detailed = 0;
@@ -34,7 +35,7 @@ class Flown {
   Flight& flight() { return flight_; }
 
  private:
-  Flight flight_{50};  // ns per span
+  Flight flight_;  // 50 ns per span
   std::uint64_t step_ns_, entries_;
   std::uint64_t step_ = 0, end_ns_ = 1'000'000, recorded_ = 0;
 };
@@ -79,6 +80,27 @@ TEST(Flight, KeepsASlowStepWithItsNeighbours) {
   EXPECT_EQ(slow->median_ns, 10'000'000U);
   EXPECT_EQ(slow->end_ns - slow->begin_ns, 90'000'000U);
   EXPECT_FALSE(run.flight().take_slow());
+}
+
+TEST(Flight, KeepsNoUpdateBecauseItIsOne) {
+  const auto fly = [](Flown& run, int updates) {
+    for (int i = 0; i < updates; ++i) {
+      run.steps(7);
+      run.step(50'000'000);
+    }
+  };
+  Flown plain(10'000'000, 1), accumulating(10'000'000, 1, 8);
+  fly(plain, 20);
+  EXPECT_TRUE(plain.flight().take_slow(true));
+  fly(accumulating, 20);
+  EXPECT_FALSE(accumulating.flight().take_slow(true));
+  accumulating.steps(7);
+  accumulating.step(160'000'000);
+  accumulating.steps(2);
+  const std::optional<Kept> slow = accumulating.flight().take_slow();
+  ASSERT_TRUE(slow);
+  EXPECT_EQ(slow->step, 168U);
+  EXPECT_EQ(slow->median_ns, 50'000'000U) << "of updates";
 }
 
 // Twice the median is not slow, and a millisecond more than the median is the scheduler's.

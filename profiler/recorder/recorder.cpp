@@ -195,7 +195,7 @@ struct Recorder::Parts {
                                   ? std::make_unique<Sampler>(SamplerOptions{
                                         .gpus = options.gpus, .siblings = options.siblings})
                                   : nullptr),
-        flight(options.span_ns) {}
+        flight(options.span_ns, options.accumulate) {}
 
   RecorderOptions options;
   SessionThread session;

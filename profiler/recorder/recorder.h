@@ -60,6 +60,7 @@ struct RecorderOptions {
   Level level = Level::steps;
   ProfileSchedule schedule;
   std::filesystem::path path;         // the session file
+  std::uint64_t accumulate = 1;       // an update is made in its multiples
   std::uint64_t steps_in_flight = 0;  // enqueued at the time of on_step()
   bool steps_share_launches = false;  // then a window cannot tell whose a call is
   OpenedTrace trace;                  // for Level::deep

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -48,6 +49,9 @@ namespace {
 
 constexpr std::uint64_t max_records = std::uint64_t{1} << 28;
 constexpr int max_json_depth = 64;
+constexpr std::size_t most_json = std::size_t{64} << 20;
+constexpr std::size_t most_keys = 4096, most_compared = std::size_t{1} << 28;
+constexpr std::size_t most_devices = 64;
 // A chunk of names or threads has this plus the number of its first one as the size of a record.
 constexpr std::uint32_t first_number = 2;
 constexpr std::uint32_t most_names = 1U << 20;
@@ -196,7 +200,10 @@ class SessionReader {
         if (lost_threads_ && first_of(header) > session_.threads.size())
           session_.threads.resize(first_of(header));
         return take_threads(parse(payload));
-      case Chunk::devices: return records(header, payload, session_.devices);
+      case Chunk::devices:
+        records(header, payload, session_.devices);
+        if (session_.devices.size() > most_devices) damaged("has more than 64 devices");
+        return;
       case Chunk::steps: return records(header, payload, session_.steps);
       case Chunk::windows: return records(header, payload, session_.windows);
       case Chunk::spans: return records(header, payload, session_.spans);
@@ -226,14 +233,27 @@ class SessionReader {
   }
 
   Json parse(std::string_view text) const {
-    // Copying a deeper value would overflow the stack.
-    bool too_deep = false;
-    const auto within = [&](int depth, Json::parse_event_t, Json&) {
+    if (text.size() > most_json) damaged("has more than 64 MiB of JSON");
+    // Copying a deeper value would overflow the stack. Each key is compared with those of its
+    // object.
+    bool too_deep = false, too_many = false;
+    std::array<std::size_t, max_json_depth + 1> keys{};  // of the open objects, by depth
+    std::size_t compared = 0;
+    const auto within = [&](int depth, Json::parse_event_t event, Json&) {
       too_deep = too_deep || depth > max_json_depth;
-      return !too_deep;
+      if (too_deep || too_many) return false;
+      if (event == Json::parse_event_t::object_start && depth < max_json_depth)
+        keys[static_cast<std::size_t>(depth) + 1] = 0;
+      if (event == Json::parse_event_t::key) {
+        std::size_t& of_object = keys[static_cast<std::size_t>(depth)];
+        compared += of_object;
+        too_many = ++of_object > most_keys || compared > most_compared;
+      }
+      return !too_many;
     };
     Json json = Json::parse(text, within, false);
     if (too_deep) damaged("is nested too deeply");
+    if (too_many) damaged("has an object with too many keys");
     if (json.is_discarded()) damaged("is not JSON");
     return json;
   }

@@ -312,6 +312,30 @@ TEST(SessionFile, RefusesJsonThatIsNestedTooDeeply) {
   EXPECT_THROW(read_session(path), DataError);
 }
 
+TEST(SessionFile, RefusesJsonThatWouldTakeMinutes) {
+  const std::filesystem::path path = temporary("keys.prof");
+  const auto object = [](int keys) {
+    std::string text = "{";
+    for (int i = 0; i < keys; ++i) text += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
+    return text + "}";
+  };
+  const auto write = [&](std::string_view text) { SessionWriter(path).write(Chunk::stamp, text); };
+  write("{\"a\":" + object(4000) + ",\"b\":[" + object(4000) + "]}");
+  EXPECT_EQ(read_session(path).stamp.at("b").at(0).size(), 4000U);
+  write("[{\"a\":" + object(4097) + "}]");
+  EXPECT_THROW(read_session(path), DataError);
+  write(std::string((std::size_t{64} << 20) + 1, ' '));
+  EXPECT_THROW(read_session(path), DataError);
+}
+
+TEST(SessionFile, RefusesMoreDevicesThanAMachineHas) {
+  Session session = sample_session();
+  session.devices.resize(64, session.devices[0]);
+  EXPECT_EQ(parse_session(file_of(session), "test").devices.size(), 64U);
+  session.devices.push_back(session.devices[0]);
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
+}
+
 TEST(SessionFile, GivesNotesThatJsonCanHold) {
   const std::filesystem::path path = temporary("note.prof");
   {

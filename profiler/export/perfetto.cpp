@@ -1,12 +1,9 @@
 // A session as Perfetto's own trace: tracks, slices, counters, arrows.
 
-#include <cxxabi.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
-#include <memory>
 #include <optional>
 #include <tuple>
 #include <unordered_map>
@@ -33,14 +30,6 @@ inline std::uint64_t event_id(std::size_t activity) {
 namespace {
 
 constexpr std::uint64_t cuda_context = 1;  // the only one that is interned
-
-std::optional<std::string> demangled(const std::string& name) {
-  if (!name.starts_with("_Z")) return std::nullopt;
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), std::free);
-  return status == 0 ? std::optional<std::string>(text.get()) : std::nullopt;
-}
 
 std::string architecture(const Device& device) {
   return fmt::format("sm_{}{}", device.compute_major, device.compute_minor);
@@ -127,8 +116,6 @@ class DeviceWriter {
 
   std::uint64_t kernel(const Activity& activity, const std::string& name) {
     ProtoMessage more;
-    if (const auto text = demangled(name); text.has_value())
-      more.text(interned::kernel_demangled, *text);
     if (const Device* const found = device(activity.device); found != nullptr)
       more.text(interned::kernel_architecture, architecture(*found));
     return packets_.kernels.add(name, more);

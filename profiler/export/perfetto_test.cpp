@@ -272,11 +272,13 @@ TEST(Perfetto, NamesDevicesAndClocks) {
   EXPECT_EQ(shown.packets[0].number(13), 1U) << "the first packet clears what was interned";
 }
 
-TEST(Perfetto, DemanglesKernels) {
+// Names are demangled when they are recorded: those of a foreign file are not.
+TEST(Perfetto, NamesKernelsAsTheSessionDoes) {
   SessionBuilder builder = device_session(1);
   builder.launch(1800, 1810, What::kernel, "_Z3fooi", 1820, 1830);
   const std::string trace = perfetto_trace(builder.build());
-  EXPECT_NE(trace.find("foo(int)"), std::string::npos);
+  EXPECT_NE(trace.find("_Z3fooi"), std::string::npos);
+  EXPECT_EQ(trace.find("foo(int)"), std::string::npos);
 }
 
 TEST(Perfetto, TheSameSessionGivesTheSameBytes) {

@@ -53,7 +53,7 @@ constexpr Field categories = 1, event_names = 2, annotation_names = 3, graphics_
                 gpu_specifications = 24, kernels = 1000, kernel_args = 1001;
 constexpr Field iid = 1, name = 2;  // of each
 constexpr Field context_pid = 2, context_api = 3, specification_category = 4;
-constexpr Field kernel_demangled = 3, kernel_architecture = 4;
+constexpr Field kernel_architecture = 4;
 constexpr std::uint64_t cuda = 4, compute = 2;
 }  // namespace interned
 

@@ -77,6 +77,15 @@ TEST(Intervals, AgreeWithFlags) {
       count += in_a[t] ? 1 : 0;
     }
     ASSERT_EQ(total_ns(a), count);
+    const IntervalSet set(some);
+    ASSERT_EQ(set.total_ns(), count);
+    const std::size_t from = static_cast<std::size_t>(i) % horizon;
+    std::uint64_t within = 0;
+    for (std::size_t t = from; t < horizon; ++t) {
+      ASSERT_EQ(set.within(from, t), within);
+      ASSERT_EQ(set.has(t), in_a[t]);
+      within += in_a[t] ? 1 : 0;
+    }
   }
 }
 
@@ -86,6 +95,9 @@ TEST(Intervals, MergeTouchingAndDropEmptyOnes) {
   EXPECT_EQ(m[0].begin_ns, 1U);
   EXPECT_EQ(m[0].end_ns, 7U);
   EXPECT_TRUE(merged({}).empty());
+  EXPECT_FALSE(IntervalSet().has(0));
+  EXPECT_EQ(IntervalSet().within(0, 9), 0U);
+  EXPECT_EQ(IntervalSet({{1, 4}}).within(3, 2), 0U);
 }
 
 TEST(Sweep, AgreesWithACountOfEveryNanosecond) {

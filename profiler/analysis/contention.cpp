@@ -282,9 +282,7 @@ std::uint64_t gap_before(const View& view, std::size_t step) {
   const std::vector<Interval>& times = view.recorded.times();
   if (step == 0 || times[step].begin_ns <= times[step - 1].end_ns) return 0;
   const std::uint64_t from = times[step - 1].begin_ns, to = times[step].end_ns;
-  const bool together = std::ranges::any_of(view.windows, [&](const Window& window) {
-    return window.begin_ns <= from && to <= window.end_ns;
-  });
+  const bool together = view.window_times.within(from, to) == to - from;
   return together ? times[step].begin_ns - times[step - 1].end_ns : 0;
 }
 

@@ -1,6 +1,8 @@
 #include "profiler/analysis/intervals.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace warpstep::profiler {
 
@@ -49,6 +51,29 @@ std::vector<Interval> difference(std::span<const Interval> a, std::span<const In
     if (left.begin_ns < left.end_ns) rest.push_back(left);
   }
   return rest;
+}
+
+IntervalSet::IntervalSet(std::vector<Interval> intervals)
+    : disjoint_(merged(std::move(intervals))), before_{0} {
+  for (const Interval& interval : disjoint_)
+    before_.push_back(before_.back() + interval.end_ns - interval.begin_ns);
+}
+
+bool IntervalSet::has(std::uint64_t at_ns) const {
+  const auto after = std::ranges::upper_bound(disjoint_, at_ns, {}, &Interval::begin_ns);
+  return after != disjoint_.begin() && at_ns < std::prev(after)->end_ns;
+}
+
+std::uint64_t IntervalSet::before(std::uint64_t at_ns) const {
+  const auto after = std::ranges::upper_bound(disjoint_, at_ns, {}, &Interval::begin_ns);
+  if (after == disjoint_.begin()) return 0;
+  const auto last = std::prev(after);
+  return before_[static_cast<std::size_t>(last - disjoint_.begin())] +
+         std::min(at_ns, last->end_ns) - last->begin_ns;
+}
+
+std::uint64_t IntervalSet::within(std::uint64_t begin_ns, std::uint64_t end_ns) const {
+  return end_ns > begin_ns ? before(end_ns) - before(begin_ns) : 0;
 }
 
 NestedSlices nest(const std::vector<Interval>& items) {

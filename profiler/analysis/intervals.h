@@ -18,6 +18,24 @@ std::uint64_t total_ns(std::span<const Interval> disjoint);
 std::vector<Interval> intersection(std::span<const Interval> a, std::span<const Interval> b);
 std::vector<Interval> difference(std::span<const Interval> a, std::span<const Interval> b);
 
+// A union of intervals, asked many times.
+class IntervalSet {
+ public:
+  IntervalSet() = default;
+  explicit IntervalSet(std::vector<Interval> intervals);  // that may overlap in any way
+
+  bool has(std::uint64_t at_ns) const;
+  // How much of [begin, end) it has.
+  std::uint64_t within(std::uint64_t begin_ns, std::uint64_t end_ns) const;
+  std::uint64_t total_ns() const { return before_.empty() ? 0 : before_.back(); }
+
+ private:
+  std::uint64_t before(std::uint64_t at_ns) const;  // how much it has before
+
+  std::vector<Interval> disjoint_;
+  std::vector<std::uint64_t> before_;  // the length of so many of the first ones
+};
+
 struct TimeSlice {
   std::uint64_t begin_ns = 0, end_ns = 0;
   std::size_t item = 0;  // the innermost one

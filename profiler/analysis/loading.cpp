@@ -118,15 +118,6 @@ std::vector<Span> loader_spans(const Session& session) {
   return spans;
 }
 
-std::uint64_t within_windows(const View& view, const Span& span) {
-  std::uint64_t ns = 0;
-  for (const Window& window : view.windows) {
-    const std::uint64_t begin = std::max(span.begin_ns, window.begin_ns);
-    ns += std::max(std::min(span.end_ns, window.end_ns), begin) - begin;
-  }
-  return ns;
-}
-
 // Gives the CPU time of a worker's claim to its samples: what it was off a core first to their
 // reads, the rest to all of their time.
 void share_cpu(std::span<Made> claim, double cpu_ns) {
@@ -162,7 +153,8 @@ class Collector {
     const Kind kind = session.kind(span);
     if (kind == Kind::sample) add_sample(span);
     if (kind == Kind::stage) add_stage_of(span);
-    if (kind == Kind::idle) all_.rows[row_].idle_ns += within_windows(source_, span);
+    if (kind == Kind::idle)
+      all_.rows[row_].idle_ns += source_.window_times.within(span.begin_ns, span.end_ns);
     if (kind != Kind::counter) return;
     share_cpu(std::span(all_.made).subspan(claim_), static_cast<double>(span.arg));
     counted_ += all_.made.size() - claim_;

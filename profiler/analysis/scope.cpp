@@ -284,12 +284,13 @@ View::View(const Session& session_)
     counted = steps_of(session, windows);
   }
   if (counted.empty()) counted = all_but_the_first(session.steps.size());
+  std::vector<Interval> times;
+  for (const Window& window : windows) times.push_back({window.begin_ns, window.end_ns});
+  window_times = IntervalSet(std::move(times));
 }
 
 bool View::in_windows(std::uint64_t at_ns) const {
-  return std::any_of(windows.begin(), windows.end(), [&](const Window& window) {
-    return window.begin_ns <= at_ns && at_ns < window.end_ns;
-  });
+  return window_times.has(at_ns);
 }
 
 bool View::in_steps(std::uint64_t at_ns) const {

@@ -125,6 +125,7 @@ struct View {
   std::vector<ProgramCall> program;
   // The complete windows that have the counted steps: those with traced activity, else all.
   std::vector<Window> windows;
+  IntervalSet window_times;
   // Steps of complete windows with traced activity: spans of the trainer where the host computes,
   // activities of the device where one does. Only their parts are known in detail.
   StepIndex recorded;

@@ -6,6 +6,7 @@
 
 #include "profiler/analysis/device.h"
 #include "profiler/export/html.h"
+#include "profiler/export/launches.h"
 #include "profiler/export/quantity.h"
 
 namespace warpstep::profiler::html {
@@ -317,11 +318,9 @@ class Collector {
     for (std::vector<Item>& items : items_) std::ranges::stable_sort(items, {}, &Item::begin);
     std::vector<std::size_t> from(items_.size(), 0);
     std::size_t bars = 0;
+    const IntervalSet recorded = window_steps(session_, false);
     for (const Step& step : session_.steps) {
-      const bool recorded = std::ranges::any_of(session_.windows, [&](const Window& window) {
-        return step.step >= window.first_step && step.step <= window.last_step;
-      });
-      if (!recorded || step.end_ns <= step.begin_ns) continue;
+      if (!recorded.has(step.step) || step.end_ns <= step.begin_ns) continue;
       LaneStep lanes = cut(step, from);
       for (const auto& of_lane : lanes.bars) bars += of_lane.size();
       add_queue(loader, step, lanes);

@@ -201,8 +201,9 @@ class Builder {
   // find touching steps to overlap.
   void add_steps() {
     const auto& steps = session_.steps;
+    const IntervalSet recorded = window_steps(session_, true);
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (!session_.windows.empty() && !in_complete_window(session_, steps[i])) continue;
+      if (!session_.windows.empty() && !recorded.has(steps[i].step)) continue;
       const bool touches = i + 1 < steps.size() && steps[i + 1].begin_ns == steps[i].end_ns;
       const bool has_length = steps[i].end_ns > steps[i].begin_ns;
       add(steps[i].begin_ns, steps[i].end_ns - (touches && has_length ? 1 : 0),

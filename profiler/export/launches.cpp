@@ -199,10 +199,12 @@ TraceFacts trace_facts(const Session& session) {
   return facts;
 }
 
-bool in_complete_window(const Session& session, const Step& step) {
-  return std::any_of(session.windows.begin(), session.windows.end(), [&](const Window& window) {
-    return window.complete != 0 && window.first_step <= step.step && step.step <= window.last_step;
-  });
+IntervalSet window_steps(const Session& session, bool complete) {
+  std::vector<Interval> numbers;
+  for (const Window& window : session.windows)
+    if (!complete || window.complete != 0)
+      numbers.push_back({window.first_step, std::max(window.last_step, window.last_step + 1)});
+  return IntervalSet(std::move(numbers));
 }
 
 std::string activity_name(const Session& session, const Activity& activity) {

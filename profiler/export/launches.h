@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "profiler/analysis/intervals.h"
 #include "profiler/session/session.h"
 
 namespace warpstep::profiler {
@@ -30,8 +31,8 @@ struct TraceFacts {
 };
 TraceFacts trace_facts(const Session& session);
 
-// Whether a step lies in a window that was recorded to its end.
-bool in_complete_window(const Session& session, const Step& step);
+// The numbers of the steps of windows; `complete`: of those that were recorded to their end.
+IntervalSet window_steps(const Session& session, bool complete);
 
 // Whether an activity is the device's own work, not a host thread's.
 inline bool is_device_work(const Activity& activity) {

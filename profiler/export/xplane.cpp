@@ -128,7 +128,8 @@ class SpaceBuilder {
       : session_(session),
         view_(session),
         facts_(trace_facts(session)),
-        plan_(plan_launches(session, facts_, true)) {}
+        plan_(plan_launches(session, facts_, true)),
+        recorded_(window_steps(session, true)) {}
 
   std::string run() {
     for (const Thread& thread : session_.threads) host_.name_line(thread.system, thread.name);
@@ -147,10 +148,14 @@ class SpaceBuilder {
   }
 
  private:
+  bool is_shown(const Step& step) const {
+    return session_.windows.empty() || recorded_.has(step.step);
+  }
+
   // A step is what xprof knows as one: an event "train" with a number, marked as a root of others.
   void add_steps() {
     for (const Step& step : session_.steps) {
-      if (!session_.windows.empty() && !in_complete_window(session_, step)) continue;
+      if (!is_shown(step)) continue;
       ProtoMessage stats = host_.number("step_num", step.step);
       host_.add(facts_.trainer_id, step.begin_ns, step.end_ns, "train",
                 stats.fields(host_.number("_r", 1)));
@@ -165,7 +170,7 @@ class SpaceBuilder {
     plane.name_line(line, "Steps");
     std::uint64_t group = 0;
     for (const Step& step : session_.steps) {
-      if (!session_.windows.empty() && !in_complete_window(session_, step)) continue;
+      if (!is_shown(step)) continue;
       plane.add(line, step.begin_ns, step.end_ns, std::to_string(step.step),
                 plane.number("group_id", group++));
     }
@@ -256,6 +261,7 @@ class SpaceBuilder {
   View view_;
   TraceFacts facts_;
   LaunchPlan plan_;
+  IntervalSet recorded_;  // steps, by number
   Plane host_{1000, "/host:CPU"};
 };
 

@@ -1,5 +1,8 @@
 #include "profiler/recorder/recorder.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -191,10 +194,11 @@ Action composer_action(const ProfileSchedule& schedule, std::uint64_t batch, std
 struct Recorder::Parts {
   explicit Parts(RecorderOptions with)
       : options(std::move(with)),
-        session(options.path, options.samples
-                                  ? std::make_unique<Sampler>(SamplerOptions{
-                                        .gpus = options.gpus, .siblings = options.siblings})
-                                  : nullptr),
+        session(options.path,
+                options.samples
+                    ? std::make_unique<Sampler>(SamplerOptions{
+                          .thins = true, .gpus = options.gpus, .siblings = options.siblings})
+                    : nullptr),
         flight(options.span_ns, options.accumulate) {}
 
   RecorderOptions options;
@@ -210,6 +214,7 @@ struct Recorder::Parts {
   std::uint64_t seen = 0;              // completed steps of this process
   std::uint64_t resumed = 0;           // batches of the first epoch done by an earlier process
   bool first_epoch = true;
+  bool is_full = false;  // the session, for scheduled windows
   std::atomic<std::uint64_t> windows{0};
   // No more windows. The listener asks, too; relaxed: it takes nothing from this but the answer.
   std::atomic<bool> over{false};
@@ -236,7 +241,7 @@ struct Recorder::Parts {
     if (demanded_until && local >= demanded_from && local < *demanded_until)
       return local + 1 == *demanded_until ? Action::record_and_save : Action::record;
     if (demanded_until && local < demanded_from) return Action::warmup;
-    if (!has_spans()) return Action::none;
+    if (!has_spans() || is_full) return Action::none;
     if (!options.schedule.per_epoch) return torch_action(options.schedule, local);
     if (next.batches == 0) return Action::none;
     const std::uint64_t batch = next.batch + ahead;
@@ -362,9 +367,22 @@ struct Recorder::Parts {
     schedule.active_ns = 0;
   }
 
+  // A schedule without end fills a disk, and a session that memory does not hold has no report.
+  void limit_windows() {
+    if (is_full || window || options.schedule.repeat != 0 || !has_spans()) return;
+    const std::uint64_t bytes = session.bytes();
+    if (bytes < options.most_bytes) return;
+    is_full = true;
+    session.add_note(fmt::format(
+        "the session has {}: --profile-schedule opens no more windows; a repeat, or a longer wait, "
+        "spreads them over the run, and `warpstep profile {}` records more",
+        quantity(static_cast<double>(bytes), Unit::bytes), ::getpid()));
+  }
+
   // Switches sources and windows for the next step.
   void prepare(const StepPlace& next, std::uint64_t next_step, std::uint64_t begin_ns) {
     settle_active(next_step, begin_ns);
+    limit_windows();
     const Action coming = current = action(next, 0);
     const Action ahead = action(next, options.steps_in_flight);
     const bool records = coming == Action::record || coming == Action::record_and_save;

@@ -66,11 +66,13 @@ struct RecorderOptions {
   OpenedTrace trace;                  // for Level::deep
   OpenedPmSampling counters;          // in windows, if requested
   bool listens = true;                // to `warpstep profile PID`
-  double span_ns = 100;               // of recording one, calibrated
-  bool samples = true;                // the machine
-  std::vector<GpuPlace> gpus;         // whose state is sampled with it, through NVML
-  std::vector<Sibling> siblings;      // the job's other processes on this machine
-  std::optional<RankAddress> rank;    // in a job of several processes
+  // Of the session: a schedule without end (repeat=0) then opens no more windows.
+  std::uint64_t most_bytes = std::uint64_t{2} << 30;
+  double span_ns = 100;             // of recording one, calibrated
+  bool samples = true;              // the machine
+  std::vector<GpuPlace> gpus;       // whose state is sampled with it, through NVML
+  std::vector<Sibling> siblings;    // the job's other processes on this machine
+  std::optional<RankAddress> rank;  // in a job of several processes
 };
 
 // The position of a step in its epoch.

@@ -28,13 +28,15 @@ const record::Name work{"work", Kind::call};
 class RecordedRun {
  public:
   RecordedRun(const std::string& name, Level level, const std::string& schedule,
-              std::uint64_t batches = 100, OpenedPmSampling counters = {})
+              std::uint64_t batches = 100, OpenedPmSampling counters = {},
+              std::uint64_t most_bytes = RecorderOptions().most_bytes)
       : path_(testing::own_folder() / (name + ".prof")), batches_(batches) {
     recorder_ = std::make_unique<Recorder>(RecorderOptions{.level = level,
                                                            .schedule = parse_schedule(schedule),
                                                            .path = path_,
                                                            .counters = std::move(counters),
                                                            .listens = false,
+                                                           .most_bytes = most_bytes,
                                                            .samples = false});
     recorder_->begin(1, {0, batches_});
     end_ns_ = now_ns();
@@ -95,6 +97,23 @@ TEST(Recorder, KeepsEveryStepAndNoSpanAtLevelSteps) {
   EXPECT_THAT(session.spans, IsEmpty());
   EXPECT_THAT(session.windows, IsEmpty());
   EXPECT_FALSE(record::is_on());
+}
+
+TEST(Recorder, OpensNoMoreWindowsOfAScheduleWithoutEndWhenTheSessionIsLarge) {
+  const auto windows = [](std::uint64_t most_bytes, const char* schedule) {
+    RecordedRun run("large", Level::spans, schedule, 100, {}, most_bytes);
+    run.steps(12);
+    run.recorder().finish();
+    const bool is_noted = std::ranges::any_of(run.recorder().notes(), [](const std::string& note) {
+      return note.find("opens no more windows") != note.npos;
+    });
+    const std::size_t count = run.session().windows.size();
+    EXPECT_EQ(is_noted, count == 0);
+    return count;
+  };
+  EXPECT_EQ(windows(1, "skip_first=0,wait=1,warmup=1,active=2,repeat=0"), 0U);
+  EXPECT_EQ(windows(1, "skip_first=0,wait=1,warmup=1,active=2,repeat=2"), 2U);
+  EXPECT_EQ(windows(1 << 30, "skip_first=0,wait=1,warmup=1,active=2,repeat=0"), 3U);
 }
 
 TEST(Recorder, KeepsTheSpansOfItsWindows) {

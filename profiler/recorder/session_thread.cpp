@@ -24,6 +24,7 @@ SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler
     : sampler_(std::move(sampler)), lost_before_(record::dropped()) {
   try {
     writer_.emplace(std::move(path));
+    bytes_ = writer_->bytes();
   } catch (const std::exception& error) {
     notes_.push_back(std::string("the session is not written: ") + error.what());
     stop_ = true;
@@ -160,6 +161,7 @@ void SessionThread::run() {
     }
     try {
       write(additions);
+      if (writer_) bytes_ = writer_->bytes();
       if (last && writer_) {
         write_samples();
         writer_->write(Chunk::losses, std::vector{losses_});
@@ -206,6 +208,7 @@ void SessionThread::write(const Additions& additions) {
       window_.reset();
     }
   }
+  if (sampler_ && !additions.events.empty()) sampler_->dense(window_.has_value());
   // Not later entries: since then the window may have been closed and another warm-up begun.
   if (window_) write_entries(additions.taken_ns);
   if (!additions.collects && !window_)

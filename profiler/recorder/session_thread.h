@@ -1,6 +1,7 @@
 // The thread that writes a session file. It reads the rings of trace events before they are full.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -46,6 +47,7 @@ class SessionThread {
   void finish();
 
   std::vector<std::string> notes() const;
+  std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }  // written so far
 
  private:
   struct Event {  // a window was opened, or closed with its traced activities
@@ -90,6 +92,7 @@ class SessionThread {
   std::size_t sampler_notes_ = 0;        // written
   Losses losses_;
   std::uint64_t lost_before_ = 0;
+  std::atomic<std::uint64_t> bytes_{0};
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

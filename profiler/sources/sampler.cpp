@@ -37,6 +37,10 @@ std::chrono::nanoseconds pause_after(std::chrono::nanoseconds cost,
                                     cost, std::chrono::nanoseconds(0), std::chrono::hours(1)));
 }
 
+std::chrono::nanoseconds thinned(std::chrono::nanoseconds pause, std::chrono::nanoseconds age) {
+  return std::max(pause, age / 7200);
+}
+
 struct Sampler::Parts {
   SamplerOptions options;
   double ticks_per_second = static_cast<double>(::sysconf(_SC_CLK_TCK));
@@ -50,6 +54,7 @@ struct Sampler::Parts {
   std::mutex mutex;  // protects the following; never held while the machine is read
   std::condition_variable wake;
   bool stopping = false;
+  bool is_dense = false;
   std::vector<Sample> samples;
   std::vector<std::string> notes;
   std::set<std::string> noted;
@@ -119,13 +124,23 @@ struct Sampler::Parts {
     }
   }
 
+  // Whether to continue. It starts again when dense() changes.
+  bool sleep(std::chrono::nanoseconds pause, std::chrono::steady_clock::time_point begin) {
+    std::unique_lock lock(mutex);
+    for (bool changes = true; changes && !stopping;) {
+      const bool before = is_dense, thins = options.thins && !is_dense;
+      const auto age = std::chrono::steady_clock::now() - begin;
+      changes = wake.wait_for(lock, thins ? thinned(pause, age) : pause,
+                              [&] { return stopping || is_dense != before; });
+    }
+    return !stopping;
+  }
+
   void work() noexcept {
+    const auto begin = std::chrono::steady_clock::now();
     std::chrono::nanoseconds pause = options.period;
     for (;;) {
-      {
-        std::unique_lock lock(mutex);
-        if (wake.wait_for(lock, pause, [this] { return stopping; })) return;
-      }
+      if (!sleep(pause, begin)) return;
       const std::chrono::nanoseconds before = thread_time();
       look();
       pause = pause_after(thread_time() - before, options.period);
@@ -151,6 +166,14 @@ Sampler::~Sampler() {
   }
   parts_->wake.notify_all();
   if (parts_->thread.joinable()) parts_->thread.join();
+}
+
+void Sampler::dense(bool on) {
+  {
+    const std::lock_guard lock(parts_->mutex);
+    parts_->is_dense = on;
+  }
+  parts_->wake.notify_all();
 }
 
 void Sampler::look() {

@@ -1,4 +1,4 @@
-// Samples the machine during a run, twice per second, in a separate thread.
+// Samples the machine during a run, twice per second unless it thins, in a separate thread.
 #pragma once
 
 #include <chrono>
@@ -16,6 +16,9 @@ namespace warpstep::profiler {
 
 struct SamplerOptions {
   std::chrono::milliseconds period{500};
+  // Samples become rarer after an hour, but for the times that Sampler::dense() asks for: a file of
+  // them grows by the logarithm of the time.
+  bool thins = false;
   // Tests use other folders; control groups are those of proc/.., as are sys/fs/cgroup's.
   std::filesystem::path proc = "/proc";
   std::vector<GpuPlace> gpus;           // through NVML, loaded at run time; empty: not loaded
@@ -64,6 +67,8 @@ class Sampler {
 
   // Takes an extra sample now.
   void look();
+  // Whether samples are of use that are a period apart, as within a window.
+  void dense(bool on);
 
   std::vector<Sample> take();                      // since the last call, by time
   const std::string& why() const { return why_; }  // why it samples only once; else empty
@@ -79,5 +84,7 @@ class Sampler {
 // to stay below 0.5 % of a core.
 std::chrono::nanoseconds pause_after(std::chrono::nanoseconds cost,
                                      std::chrono::nanoseconds period);
+// That of a sampler that thins, `age` after its begin.
+std::chrono::nanoseconds thinned(std::chrono::nanoseconds pause, std::chrono::nanoseconds age);
 
 }  // namespace warpstep::profiler

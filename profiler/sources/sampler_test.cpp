@@ -184,9 +184,13 @@ TEST(Sampler, RunsNextToOtherThreads) {
   FakeNvml fake;
   const NvmlFunctions nvml = FakeNvml::functions();
   for (int life = 0; life < 5; ++life) {
-    Sampler sampler({.period = 1ms, .proc = "/proc", .gpus = one_gpu, .nvml = &nvml});
+    Sampler sampler(
+        {.period = 1ms, .thins = true, .proc = "/proc", .gpus = one_gpu, .nvml = &nvml});
     std::thread other([&sampler] {
-      for (int i = 0; i < 20; ++i) sampler.look();
+      for (int i = 0; i < 20; ++i) {
+        sampler.look();
+        sampler.dense(i % 2 == 0);
+      }
     });
     std::vector<Sample> all;
     while (all.size() < 200) {
@@ -212,6 +216,13 @@ TEST(Sampler, ReadsASlowMachineLessOften) {
   EXPECT_EQ(pause_after(10ms, 500ms), 2s);
   EXPECT_EQ(pause_after(-1ns, 500ms), 500ms);
   EXPECT_GT(pause_after(std::chrono::nanoseconds::max(), 500ms), 0s);
+}
+
+TEST(Sampler, ThinsWithTheAgeOfTheRun) {
+  EXPECT_EQ(thinned(500ms, 10s), 500ms);
+  EXPECT_EQ(thinned(500ms, 1h), 500ms);
+  EXPECT_EQ(thinned(500ms, 20h), 10s);
+  EXPECT_EQ(thinned(30s, 20h), 30s) << "of a slow machine";
 }
 
 TEST(Sampler, LimitsTheSamplesThatWait) {

@@ -54,4 +54,8 @@ std::int64_t largest_batch_that_fits(std::int64_t too_large,
   return fits;
 }
 
+bool report_fits(std::uint64_t session_bytes, std::uint64_t budget) {
+  return session_bytes <= budget / 3;  // records, what is found of them, and a page
+}
+
 }  // namespace warpstep::tools

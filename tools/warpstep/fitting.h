@@ -14,6 +14,10 @@ namespace warpstep::tools {
 // tests.
 std::uint64_t free_bytes(const Backend& backend, int ranks = 1);
 
+// Whether sessions of so many bytes in their files can be read and reported beside what the run
+// itself holds. `budget`: data::host_budget_bytes().
+bool report_fits(std::uint64_t session_bytes, std::uint64_t budget);
+
 // A batch below `too_large` of which `bytes` are at most `free` while those of the next larger one
 // are not; 0 if there is none. `bytes` should grow with the batch; it is called few times if it
 // grows about linearly.

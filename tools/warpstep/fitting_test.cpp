@@ -48,6 +48,12 @@ TEST(LargestBatch, IsFoundInFewQuestions) {
   EXPECT_LE(asked, 60);
 }
 
+TEST(Report, FitsUpToAThirdOfTheBudget) {
+  EXPECT_TRUE(report_fits(100, 300));
+  EXPECT_FALSE(report_fits(101, 300));
+  EXPECT_FALSE(report_fits(UINT64_MAX, UINT64_MAX)) << "no product that wraps around";
+}
+
 TEST(FreeBytes, AreThoseOfTheMachineUnlessATestSaysOtherwise) {
   const auto backend = open_backend("ref");
   EXPECT_GT(free_bytes(*backend), std::uint64_t{1} << 20);

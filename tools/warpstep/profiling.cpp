@@ -10,13 +10,16 @@
 #include <thread>
 
 #include "data/decode/jpeg.h"
+#include "data/formats/cached.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/record.h"
+#include "engine/core/text.h"
 #include "engine/explain/explain.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
+#include "tools/warpstep/fitting.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/peaks.h"
 #include "tools/warpstep/say.h"
@@ -317,7 +320,17 @@ void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& b
 }
 
 void Profiling::print() const {
-  const profiler::Session session = profiler::read_session(run_ / "session.prof");
+  const std::filesystem::path file = run_ / "session.prof";
+  // A run that has trained for days must not end by what reports it.
+  if (const auto bytes = std::filesystem::file_size(file);
+      !report_fits(bytes, data::host_budget_bytes())) {
+    say("profile: {} has {}: its report may not fit into memory here; make it with: warpstep "
+        "report {}\n",
+        file.string(), quantity(static_cast<double>(bytes), Unit::bytes),
+        shell_word(run_.string()));
+    return;
+  }
+  const profiler::Session session = profiler::read_session(file);
   const profiler::Analysis analysis = profiler::analyse(session);
   if (!has_windows_) {
     constexpr std::size_t most = 3;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "data/formats/cached.h"
 #include "engine/core/checksum.h"
 #include "engine/core/cpus.h"
 #include "engine/core/host_name.h"
@@ -22,6 +23,7 @@
 #include "engine/dist/tcp.h"
 #include "profiler/analysis/compare_statistics.h"
 #include "profiler/sources/sampler_proc.h"
+#include "tools/warpstep/fitting.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/say.h"
 
@@ -221,10 +223,23 @@ namespace {
 
 // Of all ranks' profiles; none where they are not all in this file system, or have no spans.
 std::optional<profiler::RanksView> profiled_ranks(const std::string& out, int ranks) {
-  std::vector<profiler::Session> sessions;
+  std::uint64_t bytes = 0;
+  std::string runs;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string run = directory_of(out, {.size = ranks, .rank = rank});
     if (!std::filesystem::is_regular_file(run + "/session.prof")) return std::nullopt;
+    bytes += std::filesystem::file_size(run + "/session.prof");
+    runs += " " + shell_word(run);
+  }
+  if (!report_fits(bytes, data::host_budget_bytes())) {
+    say("profile: the ranks' sessions have {}: their comparison may not fit into memory here; "
+        "make it with: warpstep ranks{}\n",
+        quantity(static_cast<double>(bytes), Unit::bytes), runs);
+    return std::nullopt;
+  }
+  std::vector<profiler::Session> sessions;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string run = directory_of(out, {.size = ranks, .rank = rank});
     sessions.push_back(open_profiled_run(run).session);
     if (sessions.back().windows.empty()) return std::nullopt;
   }

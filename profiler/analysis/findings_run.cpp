@@ -320,12 +320,12 @@ std::uint64_t period_of(std::span<const std::uint64_t> steps) {
   return period;
 }
 
-struct Usual {
+struct UsualStep {
   double ns = 0, wait_ns = 0;  // medians
 };
 
 template <class Counts>
-Usual usual_of(std::span<const Step> steps, Counts counts) {
+UsualStep usual_of(std::span<const Step> steps, Counts counts) {
   std::vector<double> lengths, waits;
   for (const Step& step : steps) {
     if (!counts(step)) continue;
@@ -346,12 +346,12 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
   const std::span<const Step> steps = std::span(all).subspan(warm_up);
   const std::size_t update = steps_per_update(facts.session);
   const auto updates = [update](const Step& step) { return update > 1 && step.step % update == 0; };
-  const std::array<Usual, 2> usual{
+  const std::array<UsualStep, 2> usual{
       usual_of(steps, [&](const Step& step) { return !updates(step); }), usual_of(steps, updates)};
   double lost = 0, longest = 0, usual_ns = 0;
   std::vector<std::uint64_t> slow;
   for (const Step& step : steps) {
-    const Usual& like = usual[updates(step) ? 1 : 0];
+    const UsualStep& like = usual[updates(step) ? 1 : 0];
     usual_ns += like.ns;
     const double length = length_of(step), more = length - like.ns;
     if (length < long_step * like.ns || static_cast<double>(step.data_ns) - like.wait_ns > more / 2)

@@ -29,9 +29,9 @@ constexpr std::array parts{Part{"loader wait", &Step::data_ns}, Part{"copies", &
                            Part{"idle, other", &Step::other_ns}};
 
 // The medians of the parts, of steps with an update and of those without.
-class Usual {
+class UsualParts {
  public:
-  explicit Usual(const Session& session) : update_(steps_per_update(session)) {
+  explicit UsualParts(const Session& session) : update_(steps_per_update(session)) {
     for (const bool updates : {false, true})
       for (std::size_t p = 0; p < parts.size(); ++p) {
         std::vector<double> values;
@@ -78,7 +78,8 @@ std::string longest_spans(const Session& session, const Step& step, double grew_
   return text;
 }
 
-SlowStep slow_step(const Session& session, const Usual& usual, const Step& step, const Kept& kept) {
+SlowStep slow_step(const Session& session, const UsualParts& usual, const Step& step,
+                   const Kept& kept) {
   SlowStep slow{.step = step.step,
                 .ns = static_cast<double>(step.end_ns - step.begin_ns),
                 .median_ns = static_cast<double>(kept.median_ns)};
@@ -96,7 +97,7 @@ SlowStep slow_step(const Session& session, const Usual& usual, const Step& step,
 
 std::vector<SlowStep> slow_steps(const Session& session) {
   std::vector<SlowStep> slow;
-  std::optional<Usual> usual;
+  std::optional<UsualParts> usual;
   for (const Kept& kept : session.kept) {
     if (kept.step == 0) continue;
     const auto step = std::ranges::lower_bound(session.steps, kept.step, {}, &Step::step);

@@ -88,7 +88,8 @@ std::vector<cases::Case> repeatable() {
   return all;
 }
 
-// Cases with products, which only tf32 changes: their graphs are those of fp32. The emulated libraries have no tf32.
+// Cases with products, which only tf32 changes: their graphs are those of fp32. The emulated
+// libraries have no tf32.
 std::vector<cases::Case> products() {
   std::vector<cases::Case> all;
   if (testing_support::tested_backend() == "cuda") all = in_f32();

@@ -112,8 +112,8 @@ TEST(Trust, TellsOfOtherPrograms) {
   EXPECT_THAT(trust_of(builder).notes, Not(Contains(HasSubstr("other programs"))));
   EXPECT_FALSE(trust_of(builder).is_disturbed);
   builder.raw().samples.clear();
-  builder.sample("cpu %", 50, 60).sample("process cpu %", 50, 200);
-  EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("other programs used 10.0 %")));
+  builder.sample("cpu %", 50, 61).sample("process cpu %", 50, 200);
+  EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("other programs used 11.0 %")));
   EXPECT_TRUE(trust_of(builder).is_disturbed);
 }
 

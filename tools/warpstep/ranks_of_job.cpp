@@ -96,17 +96,23 @@ std::string digest_of(const Store& store) {
   return fmt::format("{:08x}", sums.back());
 }
 
+// What a launcher of MPI left in the environment. To be asked before MPI starts: a process without
+// a launcher then gets these variables from MPI itself.
+struct Launched {
+  bool of_several = launcher() == "mpi";
+  bool at_all =
+      std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMI_SIZE") || std::getenv("PMIX_RANK");
+};
+
 // Of a process that MPI found alone. It may be one of several that another MPI started, each of
 // which would train. `insists`: on MPI, whose launcher may well start a single process.
-void require_launcher(bool insists, const std::string& mpi) {
-  const bool was_launched =
-      std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMI_SIZE") || std::getenv("PMIX_RANK");
-  if (launcher() == "mpi")
+void require_launcher(const Launched& launched, bool insists, const std::string& mpi) {
+  if (launched.of_several)
     fail<RankError>(
         "this process was started as one of several ranks, but {} found it alone: start the ranks "
         "with its own mpirun or with srun --mpi=pmix, or give --dist env or --dist none",
         mpi);
-  if (insists && !was_launched)
+  if (insists && !launched.at_all)
     fail<RankError>(
         "--dist mpi: no launcher of MPI started this process; start the ranks with mpirun -np N, "
         "or leave the option out to train in this process alone");
@@ -118,12 +124,13 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
   const std::string how = options.dist == "auto" ? launcher() : options.dist;
   if (how.empty() || how == "none") return nullptr;
   const std::chrono::seconds timeout(options.timeout_seconds);
+  const Launched launched;
   auto communicator =
       std::make_shared<Communicator>(how == "env" ? connect_ranks(timeout) : open_mpi(),
                                      CommunicatorOptions{.timeout = timeout, .stop = &stop});
   const World& world = communicator->world();
   if (world.size == 1) {
-    if (how == "mpi") require_launcher(options.dist == "mpi", communicator->describe());
+    if (how == "mpi") require_launcher(launched, options.dist == "mpi", communicator->describe());
     return nullptr;
   }
   output::is_quiet = world.rank > 0;

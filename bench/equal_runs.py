@@ -90,7 +90,7 @@ def main():
     parser.add_argument("--sets", type=int, default=20, help="comparisons with a slower side")
     parser.add_argument("--runs", type=int, default=3, help="a side, of these comparisons")
     parser.add_argument("--slower", type=float, default=3, help="per cent of the step")
-    parser.add_argument("--steps", type=int, default=250, help="that each run records")
+    parser.add_argument("--steps", type=int, default=800, help="that each run records: some 3 s, the default window")
     parser.add_argument("--busy", action="store_true", help="beside another program that computes")
     parser.add_argument("--lock", type=pathlib.Path, help="hold this file's lock during each comparison")
     parser.add_argument("--check", action="store_true", help="end with 1 if these rates are bad")

@@ -157,7 +157,7 @@ TEST_F(DataCommand, TurnsTextIntoTokens) {
   EXPECT_THAT(trained.err, IsEmpty());
   EXPECT_THAT(
       run("tokenize " + texts + (folder_ / "byte") + " --tokenizer byte --vocab-size 300").err,
-      HasSubstr("note: --vocab-size has no effect without a trained bpe"));
+      HasSubstr("note: --vocab-size has no effect"));
   EXPECT_THAT(run("info " + (folder_ / "bpe")).out, HasSubstr("of U16, llm.c, ids up to "));
   EXPECT_EQ(run("verify " + (folder_ / "char")).out,
             (folder_ / "char") + ": 84 tokens, all ids are below 16\n");

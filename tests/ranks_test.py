@@ -131,12 +131,13 @@ def interrupted(jobs):
 
 
 def left(jobs):
-    """Without a launcher that ends the others, they notice by themselves that a rank has ended."""
+    """Without a launcher that ends the others, they notice by themselves that a rank has ended. Each is the first of its
+    launcher, as where one was started for each GPU."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     ranks = [subprocess.Popen(jobs.command("left", "--steps", "1000000", "--epochs", "0", "--dist", "env"), stderr=subprocess.PIPE, text=True,
-                              stdout=subprocess.DEVNULL, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
+                              stdout=subprocess.DEVNULL, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0",
                                                               "MASTER_ADDR": "localhost", "WARPSTEP_PORT": port})
              for rank in range(2)]
     metrics = jobs.folder / "left/metrics.jsonl"
@@ -306,6 +307,11 @@ def unequal(jobs):
     job = jobs.start("-np", "1", *parts, ":", "-np", "1", *other)
     said = job.communicate(timeout=60)[1]
     assert job.returncode == 2 and "rank 1 differs from rank 0 in data/" in said, (job.returncode, said)
+    # Only one continues.
+    resume = (jobs.warpstep, "train", "--resume", jobs.folder / "ranks-2", "--steps", "20")
+    job = jobs.start("-np", "1", *resume, ":", "-np", "1", *parts)
+    said = job.communicate(timeout=60)[1]
+    assert job.returncode == 2 and "rank 1 differs from rank 0 in " in said, (job.returncode, said)
     # The same name, of other weights.
     for folder, run in (("here", "ranks-2"), ("there", "ranks-3")):
         (jobs.folder / folder).mkdir()

@@ -60,8 +60,8 @@ TIERS = [
          tests="^(op_cpu_test|gemm_bf16_test|model_test|precision_spread_cpu_test)/"),
     Tier("cpu-sse41", ("cpu",), environment={"WARPSTEP_CPU_ISA": "sse41"}, tests=OLD_CPU),
     Tier("cuda-on-cpu", ("cuda-on-cpu",), optional=True),
-    Tier("plans", ("plans",), optional=True, single=True),
     Tier("gpu", ("gpu",), optional=True),
+    Tier("plans", ("plans",), optional=True, single=True),
     Tier("example", ("example",), single=True),
     Tier("pages", ("pages",), single=True),
     Tier("python", ("python",), single=True),
@@ -271,7 +271,7 @@ def run_tests(tier):
         labels = "|".join(tier.labels)
         chosen = ["-R", tier.tests] if tier.tests else []
         ran = subprocess.run(
-            [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(1 if tier.single else CORES),
+            [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(max(1, CORES // 3) if tier.single else CORES),
              "-L", f"^({labels})$", *chosen, "--output-junit", str(junit),
              "--test-output-size-passed", str(MAX_OUTPUT_BYTES), "--test-output-size-failed", str(MAX_OUTPUT_BYTES)],
             cwd=ROOT, env={**os.environ, **tier.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -334,10 +334,13 @@ def run_jobs(jobs, builds):
     for is_single, group in itertools.groupby(jobs, key=lambda job: job[1]):
         if is_single:
             builds.build("release", ())  # once, before several want it
-        with concurrent.futures.ThreadPoolExecutor(CORES if is_single else 1) as pool:
+        pool = concurrent.futures.ThreadPoolExecutor(CORES if is_single else 1)
+        try:
             pending = [(name, pool.submit(timed, job)) for name, _, job in group]
             for name, future in pending:
                 yield name, *future.result()
+        finally:  # no tier starts after an interruption
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def main():

@@ -14,6 +14,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/text.h"
 
 namespace warpstep::data {
 int Descriptor::close() {
@@ -138,7 +139,7 @@ std::string printable(std::string_view text) {
       result += c;
     }
   }
-  return text.size() > 200 ? result + "..." : result;
+  return warpstep::printable(text.size() > 200 ? result + "..." : result);
 }
 
 void Hash::add(std::span<const std::uint8_t> bytes) {

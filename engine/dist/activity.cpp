@@ -142,6 +142,10 @@ bool Activities::another_ended() const {
   return false;
 }
 
+bool Activities::knows_all() const {
+  return std::ranges::all_of(entries(), [](const Entry& entry) { return entry.process != 0; });
+}
+
 std::string Activities::describe() const {
   std::string text;
   const std::uint64_t now = now_ns();

@@ -37,6 +37,7 @@ class Activities {
   void set_failed();               // by itself, not because of another rank
   bool another_failed() const;
   bool another_ended() const;  // its process, of those that are known
+  bool knows_all() const;
 
   // "rank 0 waits for other ranks in step 7 for 3.0 s; rank 1 loads the batch of step 7 for 31.0 s,
   // and its process is stopped", of the ranks that are known.

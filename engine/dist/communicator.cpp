@@ -90,8 +90,8 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, const Communica
       world_(transport_->world()),
       activities_(world_.size, world_.rank) {}
 
-// Whether all ranks are on this machine, which all of them then know.
-bool Communicator::find_neighbours() {
+// The ranks on this machine.
+Communicator::Neighbours Communicator::find_neighbours() {
   std::string boot;  // tells machines of one name apart
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   const std::string here = host_name() + " " + boot;
@@ -101,18 +101,20 @@ bool Communicator::find_neighbours() {
     world_.local_size = static_cast<int>(std::ranges::count(machines, here));
   if (world_.local_rank < 0)
     world_.local_rank = static_cast<int>(std::count(machines.begin(), before, here));
-  return std::ranges::count(machines, machines.front()) == world_.size;
+  return {.are_all = std::ranges::count(machines, machines.front()) == world_.size,
+          .is_first = std::find(machines.begin(), before, here) == before};
 }
 
 // The first rank of each machine offers its memory: one that another can reach is of its machine.
+// Launchers may give each rank of a machine the local rank 0.
 void Communicator::share_memory() {
-  const bool of_one_machine = find_neighbours();
+  const Neighbours neighbours = find_neighbours();
   const std::vector<std::string> offers =
-      gather(world_.local_rank == 0 ? activities_.offer() : std::string());
-  if (world_.local_rank > 0)
+      gather(neighbours.is_first ? activities_.offer() : std::string());
+  if (!neighbours.is_first)
     for (const std::string& offer : offers)
       if (activities_.take(offer)) break;
-  if (!of_one_machine) return;
+  if (!neighbours.are_all) return;
   auto windows = std::make_unique<Windows>(world_.size, world_.rank);
   const std::string offer = gather(world_.rank == 0 ? windows->offer() : std::string()).front();
   const bool taken = world_.rank == 0 ? !offer.empty() : windows->take(offer);
@@ -341,8 +343,11 @@ bool Communicator::await(SteadyClock::time_point since, SteadyClock::duration sp
     return false;
   }
   if (waited > options_.timeout) return true;
-  if (is_to_end() && waited > options_.patience && look_due() && activities_.another_ended())
-    return true;
+  if (is_to_end() && waited > options_.patience && look_due()) {
+    if (activities_.another_ended()) return true;
+    // Of ranks that are not known one may have ended: a job that is to end does not wait for long.
+    if (waited > options_.patience_with_unknown && !activities_.knows_all()) return true;
+  }
   std::this_thread::sleep_for(sleep_for);
   return false;
 }

@@ -60,10 +60,11 @@ class Transport {
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{600'000};  // how long a rank is waited for
   // Set by a signal. A launcher that ends a job because a rank died also sends one: a rank then
-  // waits no longer than `patience` where the process of another has ended. Where all are there it
-  // may be a checkpoint, or a long step, that the others finish.
+  // waits no longer than `patience` where the process of another on this machine has ended. Where
+  // all are there it may be a checkpoint, or a long step, that the others finish. For ranks of
+  // other machines, of whose processes nothing is known, it waits `patience_with_unknown`.
   const std::atomic<bool>* stop = nullptr;
-  std::chrono::milliseconds patience{500};
+  std::chrono::milliseconds patience{500}, patience_with_unknown{60'000};
 };
 
 class Communicator {
@@ -103,7 +104,11 @@ class Communicator {
   void wait_until(const std::function<bool()>& done) const;
 
  private:
-  bool find_neighbours();
+  struct Neighbours {
+    bool are_all = false;   // the ranks of the job
+    bool is_first = false;  // this rank, of those on its machine
+  };
+  Neighbours find_neighbours();
   std::size_t piece_bytes() const;
   template <class T>
   void sum_all(std::span<T> values, T share);

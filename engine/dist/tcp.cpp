@@ -239,9 +239,11 @@ void accept_ranks(const Socket& listener, const World& world, int first, Time::t
     Socket socket(::accept4(listener.file(), reinterpret_cast<sockaddr*>(&place.address),
                             &place.length, SOCK_CLOEXEC));
     if (!socket) {  // most often the other has left
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+      if (errno == EMFILE)
         fail<RankError>("cannot accept the connections of ranks: {}; raise `ulimit -n` above {}",
                         reason(), world.size + 64);
+      if (errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        fail<RankError>("cannot accept the connections of ranks: {}", reason());
       continue;
     }
     set_up(socket);

@@ -54,7 +54,7 @@ void require_own_device(Communicator& communicator, const Settings& settings) {
       if (devices[a] == devices[b])
         fail<DeviceError>(
             "ranks {} and {} both use the GPU at {}, but NCCL needs one for each rank; start as "
-            "many ranks on a machine as it has GPUs, with --device cuda",
+            "many ranks on a machine as it has GPUs, or give --device cpu",
             a, b, devices[a]);
 }
 

@@ -182,8 +182,8 @@ void check_steps(const Sides& sides, std::vector<std::string>& warnings) {
                                   ? fmt::format("{} whole updates of {} steps", values, update)
                                   : fmt::format("{} steps", values);
     if (values < least_steps)
-      fail<UsageError>("the run {} has {} to compare, which are too few: record {} or more", which,
-                       count, rough_steps);
+      fail<UsageError>("the run {} has {} to compare, which are too few: record {} or more{}",
+                       which, count, rough_steps, update > 1 ? " updates" : "");
     if (values < rough_steps)
       warnings.push_back(fmt::format("the run {} has only {}: intervals are rough", which, count));
   }
@@ -327,8 +327,8 @@ Comparison compare(const std::vector<ComparedRun>& before, const std::vector<Com
   const std::vector<ChosenSteps> chosen = choose_steps(runs, least_steps);
   if (chosen.front().calls.empty())
     warnings.emplace_back(
-        "not all runs have a window of 8 steps or more, and of 4 whole updates with --accumulate: "
-        "compared by per-step totals, without calls");
+        "not all runs have a window of 8 steps or more (with --accumulate also of 4 whole "
+        "updates): compared by per-step totals, without calls");
   for (std::size_t r = 0; r < runs.size(); ++r) {
     sides.runs.push_back(series_of(*runs[r], chosen[r], options.depth));
     sides.updates.push_back(chosen[r].update);

@@ -119,7 +119,7 @@ int machine_cores(const Session& session) {
 
 std::optional<CoreUse> core_use(const Session& session, const SampledRates& sampled,
                                 const std::vector<Interval>& within) {
-  const auto own = sampled.mean("process cpu %", within);
+  const SampledRates::Sum own = sampled.sum("process cpu %", within);
   const double machine = machine_cores(session);
   CoreUse use;
   for (const int cpu : affinity_of(session))
@@ -135,11 +135,14 @@ std::optional<CoreUse> core_use(const Session& session, const SampledRates& samp
       use.busy = *all / 100 * machine;
     }
   }
-  if (!own || use.cores == 0) return std::nullopt;
-  use.own = *own / 100;
-  use.siblings = sampled.mean("siblings cpu %", within).value_or(0) / 100;
-  use.stolen = sampled.mean("stolen cpu %", within).value_or(0) / 100 *
-               (machine > 0 ? std::min(1.0, use.cores / machine) : 1);
+  if (own.covered_ns <= 0 || use.cores == 0) return std::nullopt;
+  // Of what was not sampled for a time there was none then.
+  const auto cores_of = [&](const char* metric) {
+    return sampled.sum(metric, within).value_ns / own.covered_ns / 100;
+  };
+  use.own = cores_of("process cpu %");
+  use.siblings = cores_of("siblings cpu %");
+  use.stolen = cores_of("stolen cpu %") * (machine > 0 ? std::min(1.0, use.cores / machine) : 1);
   return use;
 }
 
@@ -277,7 +280,8 @@ WorkerParts worker_parts(const std::string& thread, const std::vector<std::uint6
 
 namespace {
 
-// Between the end of the recorded step before, in the same window, and the begin of this one.
+// Between the end of the recorded step before, with windows all the way between, and the begin of
+// this one.
 std::uint64_t gap_before(const View& view, std::size_t step) {
   const std::vector<Interval>& times = view.recorded.times();
   if (step == 0 || times[step].begin_ns <= times[step - 1].end_ns) return 0;

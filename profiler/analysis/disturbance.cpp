@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "profiler/analysis/contention.h"
 #include "profiler/analysis/scope.h"
@@ -14,11 +15,12 @@ namespace warpstep::profiler {
 namespace {
 
 struct MetricSum {
-  double sum = 0;
+  double sum = 0, ns = 0, plain = 0;
   std::size_t count = 0;
+  std::uint64_t last_ns = 0;
 };
 
-// Of each metric, over the time of the steps.
+// Of each metric, over the time of the steps. A sample stands for the time since the one before.
 std::map<std::string, double> metric_means(const Session& session) {
   if (session.steps.empty()) return {};
   std::map<std::string, MetricSum> sums;
@@ -26,11 +28,16 @@ std::map<std::string, double> metric_means(const Session& session) {
     if (sample.at_ns < session.steps.front().begin_ns || sample.at_ns > session.steps.back().end_ns)
       continue;
     MetricSum& mean = sums[session.name(sample.name)];
-    mean.sum += sample.value;
-    ++mean.count;
+    if (mean.count++ == 0) mean.last_ns = session.steps.front().begin_ns;
+    const auto covers =
+        static_cast<double>(sample.at_ns - std::exchange(mean.last_ns, sample.at_ns));
+    mean.sum += covers * sample.value;
+    mean.ns += covers;
+    mean.plain += sample.value;
   }
   std::map<std::string, double> result;
-  for (const auto& [name, mean] : sums) result[name] = mean.sum / static_cast<double>(mean.count);
+  for (const auto& [name, mean] : sums)
+    result[name] = mean.ns > 0 ? mean.sum / mean.ns : mean.plain / static_cast<double>(mean.count);
   return result;
 }
 

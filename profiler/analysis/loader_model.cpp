@@ -24,13 +24,14 @@ constexpr double nice_weight = 335.0 / 1024;
 constexpr double uneven_from = 1.5;
 
 // A thread that waits for a core delays the others of its team at their next barrier: at most the
-// sum of their waits, where they wait at different times. What takes cores from outside has its
-// part of it.
+// sum of their waits, where they wait at different times. Other programs and ranks have their part
+// of it; what the hypervisor takes is no run delay.
 double core_wait_ns(const Contention& found, double step_ns) {
+  const double from_outside = std::min(1.0, found.others_share.value_or(0) + found.siblings_share);
   double per_second = 0;
   if (found.trainer) per_second += found.trainer->delay_ns;
   if (found.kernels) per_second += found.kernels->threads * found.kernels->delay_ns;
-  return std::min(0.5, (1 - found.taken_share()) * per_second / 1e9) * step_ns;
+  return std::min(0.5, (1 - from_outside) * per_second / 1e9) * step_ns;
 }
 
 void scale(std::vector<double>& values, double factor) {

@@ -308,15 +308,20 @@ namespace {
 MetricLevel level_between(const Session& session, std::string_view metric, std::uint64_t begin_ns,
                           std::uint64_t end_ns) {
   MetricLevel level;
-  double sum = 0;
+  double sum = 0, ns = 0, plain = 0;
+  std::uint64_t last = begin_ns;
   for (const Sample& sample : session.samples) {
     if (sample.at_ns < begin_ns || sample.at_ns > end_ns || session.name(sample.name) != metric)
       continue;
     level.most = level.count == 0 ? sample.value : std::max(level.most, sample.value);
-    sum += sample.value;
+    // A sample stands for the time since the one before: outside of windows they become rarer.
+    const auto covers = static_cast<double>(sample.at_ns - std::exchange(last, sample.at_ns));
+    sum += covers * sample.value;
+    ns += covers;
+    plain += sample.value;
     ++level.count;
   }
-  if (level.count > 0) level.mean = sum / static_cast<double>(level.count);
+  if (level.count > 0) level.mean = ns > 0 ? sum / ns : plain / static_cast<double>(level.count);
   return level;
 }
 
@@ -340,7 +345,8 @@ MetricLevel metric_level(const View& view, std::string_view metric) {
                       session.steps[view.counted.back()].end_ns);
     if (within.count > 0) return within;
   }
-  return level_between(session, metric, 0, ~std::uint64_t{0});
+  const std::uint64_t first = session.samples.empty() ? 0 : session.samples.front().at_ns;
+  return level_between(session, metric, first, ~std::uint64_t{0});
 }
 
 std::size_t steps_per_update(const Session& session) {

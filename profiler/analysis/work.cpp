@@ -249,8 +249,8 @@ void take_times(const CallTimes& times, const StepIndex& steps, CallRow& row) {
   row.host_ns = times.host_ns;
   const std::size_t zeros = steps.size() - std::min(steps.size(), times.step_ns.size());
   const std::size_t ran = times.step_ns.size();
-  // What only some steps run, as the update with --accumulate, has a median of 0.
-  if (ran < zeros)
+  // What only some steps run, as the update with --accumulate, has a median of 0, or of its own.
+  if (2 * ran <= steps.size() + 1)
     row.ns = quantile(times.step_ns, 0, 0.5) *
              ratio(static_cast<double>(ran), static_cast<double>(steps.size()));
   else

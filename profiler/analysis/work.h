@@ -43,8 +43,8 @@ struct CallRow {
   std::string inputs;          // "f32 128x32x32x3, f32 8x3x3x3"
   std::uint64_t count = 0;     // runs in the windows
   std::uint64_t total_ns = 0;  // of them: kernels' time, on the host the call's own
-  // Median per step; of a call that less than half of the steps run, its median in those times
-  // their share.
+  // Median per step; of a call that about half of the steps or fewer run, its median in those
+  // times their share.
   double ns = 0;
   double p95_ns = 0;
   std::uint64_t host_ns = 0;    // enqueuing

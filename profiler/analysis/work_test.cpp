@@ -93,6 +93,21 @@ TEST(Work, ACallThatFewStepsRunHasItsShareOfThem) {
   EXPECT_DOUBLE_EQ(work.calls[3].ns, 10e3);
 }
 
+TEST(Work, ACallOfEverySecondStepHasHalfOfItsTimeInAnyWindow) {
+  for (const std::uint64_t steps : {4U, 5U}) {  // the window begins with an update
+    SessionBuilder builder;
+    for (std::uint64_t s = 1; s <= steps; ++s) {
+      const double at = 100.0 * static_cast<double>(s - 1);
+      builder.step(s, at, at + 100).span(Kind::call, "conv1 conv", at, at + 20, 0, 0);
+      if (s % 2 == 1) builder.span(Kind::call, "update", at + 40, at + 80, 0, 3);
+    }
+    const double end = 100.0 * static_cast<double>(steps);
+    builder.window(1, steps, 0, end).raw().program = four_calls();
+    const Work work = find_work(builder.build());
+    EXPECT_NEAR(work.calls[3].ns, 20e3, 4e3 + 1) << steps;
+  }
+}
+
 TEST(Work, SumsLayersOpsAndImplementations) {
   const Work work = find_work(on_host().build());
   ASSERT_EQ(work.layers.size(), 3U);

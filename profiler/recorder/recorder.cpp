@@ -369,13 +369,14 @@ struct Recorder::Parts {
 
   // A schedule without end fills a disk, and a session that memory does not hold has no report.
   void limit_windows() {
-    if (is_full || window || options.schedule.repeat != 0 || !has_spans()) return;
+    if (is_full || window || !has_spans()) return;
+    if (options.schedule.repeat != 0 && !options.schedule.per_epoch) return;
     const std::uint64_t bytes = session.bytes();
     if (bytes < options.most_bytes) return;
     is_full = true;
     session.add_note(fmt::format(
-        "the session has {}: --profile-schedule opens no more windows; a repeat, or a longer wait, "
-        "spreads them over the run, and `warpstep profile {}` records more",
+        "the session has {}: --profile-schedule opens no more windows; a longer wait spreads "
+        "them over the run, and `warpstep profile {}` records more",
         quantity(static_cast<double>(bytes), Unit::bytes), ::getpid()));
   }
 

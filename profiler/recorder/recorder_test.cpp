@@ -112,6 +112,7 @@ TEST(Recorder, OpensNoMoreWindowsOfAScheduleWithoutEndWhenTheSessionIsLarge) {
     return count;
   };
   EXPECT_EQ(windows(1, "skip_first=0,wait=1,warmup=1,active=2,repeat=0"), 0U);
+  EXPECT_EQ(windows(1, "skip_first=0,wait=1,warmup=1,active=2,per=epoch"), 0U);
   EXPECT_EQ(windows(1, "skip_first=0,wait=1,warmup=1,active=2,repeat=2"), 2U);
   EXPECT_EQ(windows(1 << 30, "skip_first=0,wait=1,warmup=1,active=2,repeat=0"), 3U);
 }

@@ -277,8 +277,8 @@ TEST_F(Text, IsEvaluatedWithItsOwnVocabulary) {
   const Ended few = evaluated("few", 2), many = evaluated("many", 9);
   EXPECT_EQ(few.exit_code, 0) << few.err;
   EXPECT_EQ(many.exit_code, 1);
-  EXPECT_THAT(many.err, HasSubstr("the data have ids up to 9 (the largest id), and the run knows 7 "
-                                  "tokens"));
+  EXPECT_THAT(many.err, HasSubstr("the data have a vocabulary of 10 (the largest id), and the run "
+                                  "knows 7 tokens"));
 }
 
 TEST_F(Text, RefusesWhatIsNoPlugin) {

@@ -152,8 +152,8 @@ Run declare_data_tokenize(Parser parser) {
       "--end-of-text");
   return [parser, options] {
     if (parser.given("--vocab-size") && (options->tokenizer != "bpe" || !options->merges.empty()))
-      say("note: --vocab-size has no effect without a trained bpe: --tokenizer bpe, and no "
-          "--merges\n");
+      say("note: --vocab-size has no effect: it is for a bpe that is trained here, --tokenizer bpe "
+          "without --merges\n");
     std::vector<std::string> texts = options->paths;
     const std::string out = texts.back();
     texts.pop_back();

@@ -251,9 +251,10 @@ void use_vocabulary_of_run(const Subject& subject, Source& source) {
       own, models::resolve_settings(model, subject.options.model_option).whole_or("vocabulary", 0));
   if (of_data > known)
     fail<DataError>(
-        "{}: the data have ids up to {} ({}), and the run knows {} tokens; evaluate on tokens that "
-        "the tokenizer of the run has made",
-        source.path(), of_data - 1, source.text->vocabulary_from, known);
+        "{}: the data have a vocabulary of {} ({}), and the run knows {} tokens; evaluate on "
+        "tokens "
+        "that the tokenizer of the run has made",
+        source.path(), of_data, source.text->vocabulary_from, known);
   auto text = std::make_shared<data::TokenData>(*source.text);
   text->vocabulary = own;
   text->vocabulary_from = subject.checkpoint().string();

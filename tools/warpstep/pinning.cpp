@@ -66,7 +66,7 @@ Pinning choose_pinning(const std::string& text, int threads, const AvailableCpus
     fail<UsageError>("--pin-cpus {}: the kernel does not say which CPUs there are; use none", text);
   std::vector<int> team = by_core(cpus, root);
   std::string limit =
-      share.count > 1 ? fmt::format(", one of {} equal parts, for a rank each", share.count) : "";
+      share.count > 1 ? fmt::format(", one of {} parts, one for each rank", share.count) : "";
   const std::optional<double> quota =
       available.quota ? std::optional(*available.quota / share.count) : std::nullopt;
   const bool is_limited = !is_list && quota && *quota < static_cast<double>(team.size());

@@ -67,7 +67,7 @@ TEST(Pinning, GivesRanksOfOneMachineCpusOfTheirOwn) {
   EXPECT_THAT(second.places.others, ElementsAre(2));
   EXPECT_EQ(pinned("auto", 0, {{0, 1, 2, 3}, 1.5}, {1, 2}).threads(), 1);
   EXPECT_THAT(refusal("auto", 3, available, {1, 2}),
-              HasSubstr("3 threads do not fit on CPUs 2-3, one of 2 equal parts, for a rank each; "
+              HasSubstr("3 threads do not fit on CPUs 2-3, one of 2 parts, one for each rank; "
                         "use --threads 2, or --pin-cpus none"));
 }
 

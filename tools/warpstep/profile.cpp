@@ -60,7 +60,7 @@ int ask(const ProfileOptions& options) {
     fmt::print("{}\n", Json{{"pid", options.job}, {"answer", answer}, {"accepted", accepted}}.dump(
                            2, ' ', false, Json::error_handler_t::replace));
   else
-    fmt::print("{}\n", answer);
+    fmt::print("{}\n", printable_lines(answer));
   return accepted ? done : failed;  // it is busy, or cannot write
 }
 

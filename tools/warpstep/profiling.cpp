@@ -323,7 +323,7 @@ void Profiling::print() const {
   const std::filesystem::path file = run_ / "session.prof";
   // A run that has trained for days must not end by what reports it.
   if (const auto bytes = std::filesystem::file_size(file);
-      !report_fits(bytes, data::host_budget_bytes())) {
+      !report_fits(bytes, data::host_budget_bytes(options_.world().local_size))) {
     say("profile: {} has {}: its report may not fit into memory here; make it with: warpstep "
         "report {}\n",
         file.string(), quantity(static_cast<double>(bytes), Unit::bytes),

@@ -286,35 +286,34 @@ std::string counted_ranks(const std::vector<Json>& ranks, bool on_device) {
 
 }  // namespace
 
-void report_ranks(Communicator& communicator, const std::string& out, const RankTotals& own) {
+std::uint64_t report_ranks(Communicator& communicator, const std::string& out,
+                           const RankTotals& own) {
   std::fflush(stdout);  // this rank is done, and another may end the job
   const Json mine{{"host", host_name()},
                   {"step", own.step_seconds},
                   {"exchange", own.exchange_seconds},
-                  {"spans", own.has_spans}};
+                  {"spans", own.has_spans},
+                  {"bad_rows", own.bad_rows}};
+  std::uint64_t bad_rows = 0;
   std::vector<Json> ranks;  // and all have written their profiles
-  for (const std::string& text : communicator.gather(mine.dump()))
+  for (const std::string& text : communicator.gather(mine.dump())) {
     ranks.push_back(Json::parse(text));
-  if (communicator.world().rank > 0 || own.step_seconds == 0) return;
+    bad_rows += ranks.back().at("bad_rows").get<std::uint64_t>();
+  }
+  if (communicator.world().rank > 0 || own.step_seconds == 0) return bad_rows;
   const bool all_have_spans =
       std::ranges::all_of(ranks, [](const Json& rank) { return rank.at("spans").get<bool>(); });
   try {
     if (const auto view = all_have_spans ? profiled_ranks(out, communicator.world().size)
                                          : std::optional<profiler::RanksView>()) {
       print_result("\n{}", text_of_ranks(*view, true));
-      return;
+      return bad_rows;
     }
   } catch (const Error& error) {  // the job itself is done and saved
     say("ranks: their profiles cannot be compared: {}\n", error.what());
   }
   print_result("  ranks      {}\n", counted_ranks(ranks, own.on_device));
-}
-
-std::uint64_t rows_of_job(Communicator* communicator, std::uint64_t own) {
-  if (!communicator) return own;
-  double rows = static_cast<double>(own);
-  communicator->sum(std::span(&rows, 1));
-  return communicator->world().rank == 0 ? static_cast<std::uint64_t>(rows) : own;
+  return bad_rows;
 }
 
 void meet(Communicator& communicator) {

@@ -77,11 +77,11 @@ struct RankTotals {
   double exchange_seconds = 0;  // of that, on the host
   bool on_device = false;       // gradients are exchanged there, which the host does not see
   bool has_spans = false;       // its profile has some of this process, not only of one before
+  std::uint64_t bad_rows = 0;
 };
-void report_ranks(Communicator& communicator, const std::string& out, const RankTotals& own);
-
-// On rank 0 the sum over all ranks, on the others their own.
-std::uint64_t rows_of_job(Communicator* communicator, std::uint64_t own);
+// Returns the bad rows of all ranks.
+std::uint64_t report_ranks(Communicator& communicator, const std::string& out,
+                           const RankTotals& own);
 
 // The verdict and tables of `warpstep ranks`; `brief`: at the end of a job.
 std::string text_of_ranks(const profiler::RanksView& view, bool brief = false);

@@ -398,8 +398,8 @@ void RunDirectory::write_config(const Json& config) const {
   write_atomically(path_ / "config.json", printed(config, 2) + "\n");
 }
 
-void RunDirectory::write_tokenizer(const fs::path& from) const {
-  write_atomically(path_ / tokenizer_name, read_file(from));
+void RunDirectory::write_tokenizer(const std::string& text) const {
+  write_atomically(path_ / tokenizer_name, text);
 }
 
 void RunDirectory::write_summary(const Json& summary) {

@@ -81,7 +81,7 @@ class RunDirectory final : public TrainObserver {
   void set_log(std::function<void(const Json&)> log) { log_ = std::move(log); }
   void write_config(const Json& config) const;
   // A copy of the tokenizer of the data, with which `sample` reads and writes text.
-  void write_tokenizer(const std::filesystem::path& from) const;
+  void write_tokenizer(const std::string& text) const;
   void write_summary(const Json& summary);  // and closes metrics.jsonl
   void write_curves(const std::string& model, const std::string& data) const;
   // Before a checkpoint is written, so that a power cut cannot leave it without its lines.

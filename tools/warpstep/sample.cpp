@@ -55,7 +55,8 @@ struct SampleRequest {
 struct Language {
   std::int64_t context = 0;     // tokens
   std::int64_t vocabulary = 0;  // tokens that the data has; 0: unknown
-  fs::path file;                // of the tokenizer; empty: none
+  bool counts_ids = false;  // it is the largest id of the data and 1: its tokenizer may know more
+  fs::path file;            // of the tokenizer; empty: none
   std::unique_ptr<data::Tokenizer> tokenizer;
 };
 
@@ -78,6 +79,7 @@ void read_data(const Subject& subject, Language& language) {
   };
   language.context = whole("sequence");
   language.vocabulary = whole("vocabulary");
+  language.counts_ids = text("tokenizer").empty();
   const fs::path beside = subject.file().parent_path() / "tokenizer.json";
   const fs::path folder = text("folder");
   if (fs::exists(beside))
@@ -102,11 +104,13 @@ void load_tokenizer(const Parser& parser, const SampleRequest& request, Language
   language.tokenizer = data::load_tokenizer(language.file.string());
   const std::int64_t size = language.tokenizer->vocabulary();
   if (language.vocabulary == 0) language.vocabulary = size;
-  if (size != language.vocabulary)
+  if (size == language.vocabulary || (language.counts_ids && size > language.vocabulary)) return;
+  if (needed)
     fail<UsageError>(
         "{}: has {} tokens, and the data that {} was trained on {}: it belongs to other data; name "
         "the right one: --tokenizer FILE",
         language.file.string(), size, request.subject.run, language.vocabulary);
+  language.tokenizer.reset();
 }
 
 Language language_of(const Parser& parser, const SampleRequest& request, const Subject& subject) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "engine/core/json_text.h"
 #include "engine/core/phase.h"
 #include "engine/core/text.h"
@@ -323,12 +324,12 @@ RunFiles open_files(Job& job, const Progress* resumed, bool overwrite, RunLock& 
 }
 
 // `weights`: those that the run began with.
-Json write_config(const Job& job, const Json& weights, const RunDirectory& run) {
+Json write_config(const Job& job, const Json& weights, const std::string& tokenizer,
+                  const RunDirectory& run) {
   Json config = config_json(job.options, job.device, job.data, job.training, job.test);
   if (!weights.is_null()) config["weights"] = weights;
   run.write_config(config);
-  if (job.training.is_text() && job.training.text->tokenizer)
-    run.write_tokenizer(*job.training.text->tokenizer);
+  if (!tokenizer.empty()) run.write_tokenizer(tokenizer);
   return config;
 }
 
@@ -349,7 +350,7 @@ Json summary_of(const Job& job, const Ending& ending, const Totals& totals, cons
     summary["machine"] = machine_json(machine);
     summary["machine"]["pinned"] = job.device.pinning;
   }
-  summary["bad_rows"] = rows_of_job(job.options.communicator.get(), bad.rows());
+  summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
   if (totals.steps == 0)  // keep the measurements of an earlier process
     for (const Json earlier = earlier_summary(run); const char* key : {"bad_rows", "loading"})
@@ -375,24 +376,30 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   Json weights = load_start_weights(request.weights, job.options.model, job.step->store());
   Ending ending;
   Progress& progress = ending.progress;
+  std::string why_done;
   if (resumed) {
     weights = resumed->config->value("weights", Json());
     progress = load_resumed(*resumed, job.options, job.epoch_steps, job.step->store());
-    std::string why = nothing_left(*resumed, job.options, progress);
-    if (ranks) why = ranks->gather(why).front();  // of whose files some are rank 0's alone
-    if (!why.empty()) {
-      say("{}\n", why);
-      return done;
-    }
-    say("{}\n", continuation_text(*resumed, job.options, progress));
+    why_done = nothing_left(*resumed, job.options, progress);
   }
+  // Rank 0's, which alone has all files; also by ranks that do not resume, which require_alike()
+  // names.
+  if (ranks) why_done = ranks->gather(why_done).front();
+  if (!why_done.empty()) {
+    say("{}\n", why_done);
+    return done;
+  }
+  if (resumed) say("{}\n", continuation_text(*resumed, job.options, progress));
   signals.stop_with(stop_requested);
   if (ranks) require_alike(*ranks, job, progress);  // and all have read the checkpoint
+  std::string tokenizer;  // read first: with --overwrite the data may be where a run was
+  if (job.training.is_text() && job.training.text->tokenizer)
+    tokenizer = read_file(*job.training.text->tokenizer);
   RunFiles files = open_files(job, resumed ? &progress : nullptr, request.overwrite, start.lock);
   RunDirectory& run = files.run;
   run.set_items(job.items());
   run.set_log_every(job.options.log_every);
-  const Json config = write_config(job, weights, run);
+  const Json config = write_config(job, weights, tokenizer, run);
   announce(job, useless_options(parser, job.options, job.training.is_text(),
                                 job.device.backend->name()));
   if (request.check_numerics) say("{}\n", slow_check);
@@ -415,13 +422,19 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   if (ending.checkpoint.empty() && resumed) ending.checkpoint = resumed->checkpoint;
   Json summary = summary_of(job, ending, totals, bad, machine, files);
   conclude(job, profiling, run, bad, totals, summary);
-  if (ranks)
-    report_ranks(
+  if (ranks) {
+    const std::uint64_t bad_rows = report_ranks(
         *ranks, job.options.out,
         {.step_seconds = totals.step_seconds(),
          .exchange_seconds = exchanges.seconds() / std::max(1.0, static_cast<double>(totals.steps)),
          .on_device = job.device.backend->steps_in_flight() > 0,
-         .has_spans = profiling.has_windows()});
+         .has_spans = profiling.has_windows(),
+         .bad_rows = bad.rows()});
+    if (ranks->world().rank == 0 && totals.steps > 0 && bad_rows > bad.rows()) {
+      summary["bad_rows"] = bad_rows;
+      run.write_summary(summary);
+    }
+  }
   if (ending.outcome != Outcome::interrupted) return done;
   say("interrupted; continue with: warpstep train --resume {}\n", shell_word(job.options.out));
   return interrupted;

@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -79,7 +80,7 @@ def count_called(bench, what, count, runs, slower):
     if count:
         changes.sort()
         print(f"{what}: called {'slower' if slower else 'different'} in {called} of {count}; changes from "
-              f"{changes[0]:+.2%} to {changes[-1]:+.2%}, median {changes[count // 2]:+.2%}")
+              f"{changes[0]:+.2%} to {changes[-1]:+.2%}, median {statistics.median(changes):+.2%}")
     return called
 
 

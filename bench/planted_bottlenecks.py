@@ -64,17 +64,20 @@ def control_group(controller, values):
     """A group with these files set, of version 1 or 2, where this user may make one."""
     for root in (pathlib.Path("/sys/fs/cgroup") / controller, pathlib.Path("/sys/fs/cgroup")):
         group = root / f"planted-{os.getpid()}"
-        with contextlib.suppress(OSError):
+        try:
             group.mkdir()
+        except OSError:
+            continue
+        try:
             given = [(group / name).write_text(value) for name, value in values.items() if (group / name).exists()]
-            if not given:
-                group.rmdir()
-                continue
-            try:
+        except OSError:
+            given = []
+        try:
+            if given:
                 yield {"preexec_fn": lambda: (group / "cgroup.procs").write_text(str(os.getpid()))}
-            finally:
-                group.rmdir()
-            return
+                return
+        finally:
+            group.rmdir()
     raise Skip(f"no control group with {controller} can be made here")
 
 

@@ -74,6 +74,8 @@ class Loggers(unittest.TestCase):
                    "--out", cls.out]
         with subprocess.Popen(command, env=cls.environment, stderr=subprocess.DEVNULL) as process:
             while len(list(cls.out.glob("checkpoint-*"))) < 4:
+                if process.poll() is not None:
+                    raise AssertionError(f"the run ended with {process.returncode}")
                 time.sleep(0.01)
             process.kill()
         cls.killed = metrics(cls.out, "step")

@@ -180,16 +180,19 @@ def main():
         parser.error("give --kills N or --table")
     with tempfile.TemporaryDirectory() as folder:
         jobs = Jobs(options.warpstep, pathlib.Path(folder))
-        if options.table:
-            table = Table(jobs, options.other)
-            for row in options.rows:
-                getattr(table, row)()
-        if options.kills:
-            kills = Kills(jobs, options.seed, options.ranks)
-            while kills.killed < options.kills:
-                kills.one(options.kills)
-                print(f"{kills.killed} kills in {kills.runs} runs, same bits", flush=True)
-            print(f"{kills.killed} kills in {kills.runs} runs, seed {options.seed}: same bits; jobs ended within {kills.slowest:.1f} s")
+        try:
+            if options.table:
+                table = Table(jobs, options.other)
+                for row in options.rows:
+                    getattr(table, row)()
+            if options.kills:
+                kills = Kills(jobs, options.seed, options.ranks)
+                while kills.killed < options.kills:
+                    kills.one(options.kills)
+                    print(f"{kills.killed} kills in {kills.runs} runs, same bits", flush=True)
+                print(f"{kills.killed} kills in {kills.runs} runs, seed {options.seed}: same bits; jobs ended within {kills.slowest:.1f} s")
+        finally:
+            jobs.end()
 
 
 if __name__ == "__main__":

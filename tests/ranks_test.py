@@ -35,6 +35,7 @@ def tensors(run):
 class Jobs:
     def __init__(self, warpstep, folder, device="cpu"):
         self.warpstep, self.folder, self.device = warpstep, folder, device
+        self.started = []
         self.data("data", 320)
         os.environ["TMPDIR"] = str(folder)  # Open MPI's session files
 
@@ -47,8 +48,22 @@ class Jobs:
                 "--threads", "1", "--profile", "off", "--out", self.folder / out, *options]
 
     def start(self, *parts, env={}):
-        return subprocess.Popen([*MPIRUN, *parts], env={**os.environ, **ENVIRONMENT, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                text=True)
+        job = subprocess.Popen([*MPIRUN, *parts], env={**os.environ, **ENVIRONMENT, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                               text=True)
+        self.started.append(job)
+        return job
+
+    def end(self):
+        """What a failed test left: mpirun ends its ranks, stopped ones too."""
+        for job in self.started:
+            if job.poll() is None:
+                job.send_signal(signal.SIGCONT)
+                job.terminate()
+                try:
+                    job.wait(10)
+                except subprocess.TimeoutExpired:
+                    job.kill()
+                    job.wait()
 
 
 def equal_bits(jobs):
@@ -140,6 +155,7 @@ def left(jobs):
                               stdout=subprocess.DEVNULL, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0",
                                                               "MASTER_ADDR": "localhost", "WARPSTEP_PORT": port})
              for rank in range(2)]
+    jobs.started += ranks
     metrics = jobs.folder / "left/metrics.jsonl"
     until = time.monotonic() + 60
     while not (metrics.exists() and metrics.read_text().count("step") > 2) and time.monotonic() < until:
@@ -334,13 +350,16 @@ def alone(jobs):
 
 def run(tests, warpstep, *device):
     if not shutil.which("mpirun"):
-        print("mpirun was not found: apt-get install openmpi-bin")
+        print("SKIPPED: mpirun was not found: apt-get install openmpi-bin")
         return 77
     with tempfile.TemporaryDirectory() as folder:
         jobs = Jobs(warpstep, pathlib.Path(folder), *device)
-        for test in tests:
-            test(jobs)
-            print(f"{test.__name__}: passed", flush=True)
+        try:
+            for test in tests:
+                test(jobs)
+                print(f"{test.__name__}: passed", flush=True)
+        finally:
+            jobs.end()
     return 0
 
 

@@ -119,6 +119,15 @@ class Folder(unittest.TestCase):
         self.assertEqual(ran.returncode, code, ran.stderr)
         return ran.stderr
 
+    @contextlib.contextmanager
+    def started(self, command, **options):
+        """A process that a failing test does not leave: waiting for it would hide the failure."""
+        with subprocess.Popen(command, env=self.environment, **options) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
     def calls(self, kind=None):
         lines = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
         return [call for call in map(json.loads, lines) if kind in (None, call[0])]
@@ -228,7 +237,7 @@ class Wandb(Folder):
         self.assertEqual(self.calls("finish")[-1], ["finish", 1, {"outcome": "broken data"}])
 
     def test_follows_a_run_through_its_begin_a_resume_and_its_end(self):
-        with subprocess.Popen(self.command("--follow"), env=self.environment, stderr=subprocess.PIPE) as process:
+        with self.started(self.command("--follow"), stderr=subprocess.PIPE) as process:
             def wait(condition):
                 end = time.monotonic() + 30
                 while not condition():
@@ -291,7 +300,7 @@ pathlib.Path("summary.json").write_text('{{"outcome": "finished", "steps": 1}}')
         (self.run_directory / ".lock").write_text("process 1 on elsewhere, since then")
         self.config(lr=1)
         self.write(*(line("step", n, loss=n) for n in (1, 2, 3)))
-        with subprocess.Popen(self.command("--follow"), env=self.environment) as process:
+        with self.started(self.command("--follow")) as process:
             wait(process, [1, 2, 3])
             for name in ("track-wandb.json", "metrics.jsonl", "config.json"):
                 (self.run_directory / name).unlink()
@@ -315,7 +324,7 @@ pathlib.Path("summary.json").write_text('{{"outcome": "finished", "steps": 1}}')
 
     def test_ctrl_c_before_the_run_begins(self):
         (self.folder / "wandb.py").write_text(WANDB + "print('imported', flush=True)")
-        with subprocess.Popen(self.command("--follow"), env=self.environment, stdout=subprocess.PIPE,
+        with self.started(self.command("--follow"), stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as process:
             process.stdout.readline()
             time.sleep(0.3)  # it waits now
@@ -342,7 +351,7 @@ time.sleep(60)
 """)
         self.environment["WANDB_RUN_ID"] = "abc"
         self.run_directory = self.run_directory / "sweep-{id}"
-        with subprocess.Popen(self.command("--", sys.executable, trainer), env=self.environment) as process:
+        with self.started(self.command("--", sys.executable, trainer)) as process:
             while not self.calls("log"):
                 self.assertIsNone(process.poll())
                 time.sleep(0.01)

@@ -275,7 +275,7 @@ def run_tests(tier):
              "-L", f"^({labels})$", *chosen, "--output-junit", str(junit),
              "--test-output-size-passed", str(MAX_OUTPUT_BYTES), "--test-output-size-failed", str(MAX_OUTPUT_BYTES)],
             cwd=ROOT, env={**os.environ, **tier.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, check=False)
+            text=True, errors="replace", check=False)
         if not junit.exists():
             return Result(failed=1, notes=[f"  FAILED: ctest wrote no results\n{tail(ran.stdout)}"])
         result = read_junit(junit)
@@ -312,7 +312,7 @@ def run_tidy(builds):
 
     def tidy(file):
         return file, subprocess.run([os.environ["TIDY"], "--quiet", "-p", str(ROOT / "build/release"), file],
-                                    capture_output=True, text=True, check=False)
+                                    capture_output=True, text=True, errors="replace", check=False)
 
     result = Result()
     with concurrent.futures.ThreadPoolExecutor(CORES) as pool:

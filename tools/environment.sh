@@ -27,7 +27,7 @@ use_compiler() {
   local compiler
   for compiler in ${CXX:-} g++ g++-12 g++-13 g++-14 g++-15; do
     at_least "$(gcc_version "$compiler")" $least_gcc || continue
-    [ "$compiler" = g++ ] || export CXX=$compiler
+    if [ "$compiler" = g++ ]; then unset CXX; else export CXX=$compiler; fi
     return 0
   done
   return 1

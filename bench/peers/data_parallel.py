@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pathlib
+import queue
 import statistics
 import subprocess
 import sys
@@ -70,13 +71,24 @@ def pytorch(args, number):
     import torch.multiprocessing as processes
 
     context = processes.get_context("spawn")
-    answers = context.SimpleQueue()
+    answers, answer, end = context.Queue(), None, time.monotonic() + 900
     ranks = [context.Process(target=pytorch_rank, args=(rank, args, 29600 + number, answers)) for rank in range(2)]
     for one in ranks:
         one.start()
-    answer = answers.get()
-    for one in ranks:
-        one.join()
+    try:
+        while answer is None:
+            try:
+                answer = answers.get(timeout=1)
+            except queue.Empty:
+                codes = [one.exitcode for one in ranks]
+                if any(codes) or time.monotonic() > end:
+                    sys.exit(f"PyTorch's ranks gave no answer; their exit codes: {codes}")
+    finally:
+        for one in ranks:
+            one.join(30 if answer else 1)
+            if one.is_alive():
+                one.kill()
+                one.join()
     return answer
 
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -107,6 +108,7 @@ class Model {
   PixelPlan pixels_;
   Shape row_;
   std::shared_ptr<Backend> backend_;
+  std::mutex mutex_;  // of the program, for which Python's lock is given up
   std::unique_ptr<Program> program_;
   std::unique_ptr<Runner> runner_;
 };
@@ -216,6 +218,7 @@ Tensor Model::predict(const std::vector<Image>& images) {
   }
   if (count > 0) {
     const nb::gil_scoped_release unlocked;
+    const std::lock_guard lock(mutex_);
     *probabilities = logits_of(std::make_shared<GivenImages>(std::move(entries)));
     for (std::int64_t row = 0; row < count; ++row)
       softmax(std::span(*probabilities).subspan(idx(row * classes), idx(classes)));

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 
 SKIPPED = 77
-PACKAGES = ["scikit-build-core>=0.10", "nanobind>=2.4", "ninja", "numpy", "pandas", "pytest"]
+PACKAGES = ["pip>=22.1", "scikit-build-core>=0.10", "nanobind>=2.4", "ninja", "numpy", "pandas", "pytest"]
 
 
 def skip(why):
@@ -31,8 +31,8 @@ def run(*command, **options):
 def environment(folder):
     """The Python of an environment that has the packages."""
     python = folder / "bin" / "python"
-    if not python.exists():
-        if run(sys.executable, "-m", "venv", folder) != 0:
+    if not python.exists() or run(python, "-m", "pip", "--version") != 0:
+        if run(sys.executable, "-m", "venv", "--clear", folder) != 0:
             shutil.rmtree(folder, ignore_errors=True)
             skip("python3 -m venv does not work here (Debian: apt-get install python3-venv)")
     known = ["--no-index"], ["--retries", "1", "--timeout", "10"]  # installed ones need no network

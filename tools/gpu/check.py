@@ -123,7 +123,8 @@ class Session:
         return sorted(self.outcomes.values(), key=lambda outcome: order.get(outcome.name, len(order)))
 
     def save(self, running=None):
-        result = results.collect(self.about, self.in_order(), self.files, running)
+        missing = any(step.name not in self.outcomes for step in self.chosen)
+        result = results.collect(self.about, self.in_order(), self.files, running, missing)
         results.write(result, self.files, self.out)
         return result
 
@@ -204,7 +205,12 @@ def exit_code(result, outcomes):
     tests = [outcome for outcome in outcomes if outcome.counts]
     if any(o.counts["failed"] or o.status in ("failed", "timed out") for o in tests):
         return 1
-    return 4 if not result["whole"] else 0 if result["all_tests_passed"] else 1
+    if not result["whole"]:
+        return 4
+    if not tests:  # figures alone
+        statuses = [outcome.status for outcome in outcomes]
+        return int("passed" not in statuses or "failed" in statuses or "timed out" in statuses)
+    return 0 if result["all_tests_passed"] else 1
 
 
 def main(words):
@@ -247,7 +253,8 @@ def main(words):
 
 def command(words):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, steps.on_signal)
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
+            signal.signal(number, steps.on_signal)
     try:
         return main(words)
     except (plan.Unknown, ValueError) as error:

@@ -101,13 +101,13 @@ def check(root, tree):
 def main(tree, cuda="/usr/local/cuda", work=None):
     tree, cuda = pathlib.Path(tree).resolve(), pathlib.Path(cuda)
     if os.geteuid() != 0 or not shutil.which("chroot"):
-        print("chroot needs root")
+        print("SKIPPED: chroot needs root")
         return 77
     with tempfile.TemporaryDirectory(prefix="chroot_", dir=work or tree.parent) as folder:
         root = pathlib.Path(folder)
         root.chmod(0o755)
         if wheels(root, cuda) < 8:
-            print(f"no CUDA 13 and cuDNN 9 in {cuda}")
+            print(f"SKIPPED: no CUDA 13 and cuDNN 9 in {cuda}")
             return 77
         (root / SITE).rename(root / "hidden")
         fill(root, tree)

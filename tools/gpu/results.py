@@ -56,14 +56,16 @@ def benchmarks(files):
     return {"context": found.get("context", {}), "rows": rows}
 
 
-def collect(about, outcomes, files, running=None):
-    """The content of results.json. `running`: the step that has begun; whole is what has run every step."""
+def collect(about, outcomes, files, running=None, missing=False):
+    """The content of results.json. `running`: the step that has begun; `missing`: some have not begun; whole is what has run
+    every step.
+    """
     figures = {}
     for kind in ("switches", "pytorch"):
         paths = sorted(files.glob(f"{kind}-*.json"), key=lambda path: path.stem)
         found = {path.stem[len(kind) + 1:]: read_json(path) for path in paths}
         figures[kind] = {model: figure for model, figure in found.items() if figure}
-    whole = not running and not any(o.status in ("cut", "not run") for o in outcomes)
+    whole = not running and not missing and not any(o.status in ("cut", "not run") for o in outcomes)
     return {**about, "whole": whole, "running": running, "tests": total(outcomes), "all_tests_passed": good(outcomes),
             "steps": [dataclasses.asdict(o) for o in outcomes], "benchmarks": benchmarks(files), **figures}
 
@@ -111,12 +113,12 @@ def command_of(result, name):
 def benchmark_lines(result):
     for b in result["benchmarks"]["rows"]:
         if "error_message" in b:
-            yield line(result, f"{b['name']}: {b['error_message']}", 0, command_of(result, "kernels"))
+            yield line(result, f"{b['name']}: {b['error_message']}", 0, command_of(result, "bench"))
             continue
         rates = [f"{b[key]:.4g} {key}" for key in ("GB/s", "TFLOP/s") if key in b]
         share = [f"{100 * b['of_peak']:.0f} % of the device's measured peak"] if "of_peak" in b else []
         figure = ", ".join([f"{b['name']}: {b['real_time']:.4g} {b['time_unit']}", *rates, *share])
-        yield line(result, figure, b.get("iterations", "?"), command_of(result, "kernels"))
+        yield line(result, figure, b.get("iterations", "?"), command_of(result, "bench"))
 
 
 def rows(result):

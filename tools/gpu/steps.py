@@ -17,6 +17,8 @@ END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \(\d+ ms\)"
 # After one of these every later call of the process fails: kernels/cuda/check.cpp prints the status by name.
 STICKY = re.compile(r"cudaError(IllegalAddress|MisalignedAddress|IllegalInstruction|InvalidAddressSpace|InvalidPc|Assert|"
                     r"LaunchFailure|LaunchTimeout|HardwareStackError|ECCUncorrectable|DevicesUnavailable|Contained|Unknown)\b")
+# What compute-sanitizer prints of a finding; its exit code comes only at the end of a process, which may be cut.
+FINDING = re.compile(r"^========= (?!COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY|Target application)\S", re.M)
 RESTARTS = 30  # after this many failures a process continues after one, unless its CUDA error is sticky
 SHOWN_LINES = 20  # last lines of a failing test's output
 COUNTED = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
@@ -119,7 +121,7 @@ def parse(output, to_first_failure):
         if begun:
             running, lines = begun[1], []
         elif end and end[2] == running:
-            ended[running] = (end[1], lines)
+            ended[running] = ("FAILED" if end[1] == "OK" and FINDING.search("\n".join(lines)) else end[1], lines)
             running = None
             if end[1] == "FAILED" and (to_first_failure or STICKY.search("\n".join(lines))):
                 break  # with fail_fast the others are listed as skipped, but did not run

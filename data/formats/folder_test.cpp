@@ -283,7 +283,7 @@ TEST(Folder, RefusesLabelsAndFilesThatDoNotMatch) {
   put_png_split(folder / "train", 2, 2);
   EXPECT_THAT(with({{"0.png", 0}}), HasSubstr("1 files of the folder have no label: 1.png"));
   EXPECT_THAT(with({{"0.png", 0}, {"1.png", 1}, {"9.png", 1}}),
-              HasSubstr("1 labels have no file: 9.png"));
+              HasSubstr("1 label has no file: 9.png"));
   EXPECT_THAT(with({{"0.png", 0}, {"1.png", 1}, {"1.png", 1}}), HasSubstr("'1.png' occurs twice"));
   EXPECT_THAT(with({{"0.png", -1}, {"1.png", 1}}), HasSubstr("'0.png' has label -1"));
   EXPECT_THAT(with({{"0.png", 0}, {"1.png", 65536}}), HasSubstr("labels must be from 0 to 65535"));

@@ -170,8 +170,10 @@ LabelledFolder from_label_file(const std::string& folder, const std::vector<Entr
     std::vector<std::string> missing;
     for (const auto& [name, row] : left.by_name) missing.push_back(labels.name(*row));
     std::sort(missing.begin(), missing.end());
-    fail<DataError>("{}: {} labels have no file: {}; copy the files again or remove the labels",
-                    path, missing.size(), first_few(missing));
+    fail<DataError>(
+        "{}: {} no file: {}; copy the files again or remove the labels", path,
+        missing.size() == 1 ? "1 label has" : fmt::format("{} labels have", missing.size()),
+        first_few(missing));
   }
   return result;
 }
@@ -184,6 +186,11 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
       result.passed_over.push_back(entry.name);
       continue;
     }
+    if (!entry.folder && entry.name == "made.json")
+      fail<DataError>(
+          "{}: is an unfinished set of `warpstep data make`; run that again with the same options, "
+          "or delete the folder",
+          folder);
     if (!entry.folder && (entry.name.ends_with(".csv") || entry.name.ends_with(".json")))
       fail<DataError>(
           "{}/{}: is a file next to class folders; if it has the labels, write them as lines "

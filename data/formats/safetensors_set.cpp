@@ -179,7 +179,9 @@ std::unique_ptr<Dataset> open_safetensors(const std::string& spec, Split split,
   const bool decoded = open.header.find("image") != nullptr;
   if (!decoded && open.header.find("data") == nullptr) {
     if (open.header.find("token") != nullptr)
-      fail<DataError>("{}: holds tokens, not images", open.path());
+      fail<DataError>(
+          "{}: holds tokens, not images; train a language model on them, such as gpt2-nano",
+          open.path());
     fail<DataError>("{}: has neither a tensor image nor data; is it a checkpoint?", open.path());
   }
   if (decoded) {

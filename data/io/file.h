@@ -117,12 +117,14 @@ inline void parallel_for(std::uint64_t count, int workers,
   };
   {
     std::vector<std::jthread> threads;
-    const SignalsBlocked blocked;  // no handler may run in them
-    try {
-      for (int thread = 1; thread < workers; ++thread) threads.emplace_back(run, thread);
-    } catch (const std::system_error& reason) {
-      next.store(count);
-      fail<Error>("cannot start a thread: {}; use fewer --workers", reason.code().message());
+    {
+      const SignalsBlocked blocked;  // no handler may run in them
+      try {
+        for (int thread = 1; thread < workers; ++thread) threads.emplace_back(run, thread);
+      } catch (const std::system_error& reason) {
+        next.store(count);
+        fail<Error>("cannot start a thread: {}; use fewer --workers", reason.code().message());
+      }
     }
     run(0);
   }

@@ -77,8 +77,10 @@ void check(const LoaderOptions& options, const Dataset& dataset, const Shape& sh
     fail<UsageError>("rank {} of a world of {}: ranks count from 0", options.rank, options.world);
   const std::uint64_t global = static_cast<std::uint64_t>(options.batch) * options.world;
   if (options.tail == Tail::drop && global > dataset.size())
-    fail<UsageError>("{}: {} samples do not fill one batch of {}; use a smaller batch or more data",
-                     dataset.path(), dataset.size(), global);
+    fail<UsageError>(
+        "{}: {} not fill one batch of {}; use a smaller batch or more data", dataset.path(),
+        dataset.size() == 1 ? "1 sample does" : fmt::format("{} samples do", dataset.size()),
+        global);
   if (!(options.max_bad >= 0 && options.max_bad <= 1))
     fail<UsageError>("--max-bad {}: must be a share from 0 to 1", options.max_bad);
   if (options.pixels && options.recipe.mixes())

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <map>
 #include <set>
 #include <thread>
@@ -337,6 +338,20 @@ TEST(Loader, RecordsWhenBatchesWereMade) {
       EXPECT_LE(stats.timings[i - 1].taken_ns, stats.timings[i].taken_ns);
     }
   }
+}
+
+// An interruption ends the loop of a command that has nothing else to do.
+TEST(ParallelFor, LeavesTheCallersSignalsAlone) {
+  sigset_t inside{}, blocked{};
+  sigaddset(&blocked, SIGINT);
+  const auto is_blocked = [&] {
+    parallel_for(1, 1, [&](int, std::uint64_t) { pthread_sigmask(SIG_SETMASK, nullptr, &inside); });
+    return sigismember(&inside, SIGINT) == 1;
+  };
+  EXPECT_FALSE(is_blocked());
+  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  EXPECT_TRUE(is_blocked());
+  pthread_sigmask(SIG_UNBLOCK, &blocked, nullptr);
 }
 
 }  // namespace

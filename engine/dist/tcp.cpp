@@ -399,7 +399,10 @@ std::optional<TcpOptions> tcp_options_of_environment() {
   if (options.world.size < 1 || options.world.rank >= options.world.size)
     fail<UsageError>("RANK={} is not below WORLD_SIZE={}", options.world.rank, options.world.size);
   if (port < 1 || port > 65535)
-    fail<UsageError>("{} is not a TCP port; set MASTER_PORT or WARPSTEP_PORT", port);
+    fail<UsageError>(
+        "the port after MASTER_PORT, {}, is not a TCP port; set MASTER_PORT to 1 to 65534, or "
+        "WARPSTEP_PORT",
+        port);
   options.port = static_cast<std::uint16_t>(port);
   return options;
 }

@@ -77,7 +77,7 @@ TEST(FeedWaits, AThreadThatWakesUpLateIsNotTheLoaders) {
   c.analysis.loader.wait_ns = 50e3;
   c.analysis.stall = {.is_stalled = true, .wait_ns = 50e3, .step_ns = 1e6};
   EXPECT_THAT(c.finding("data-wait")->text, HasSubstr("waits for the loader"));
-  EXPECT_THAT(c.finding("data-wait")->advice, HasSubstr("the workers have time enough"));
+  EXPECT_THAT(c.finding("data-wait")->advice, HasSubstr("the workers have enough time"));
   c.analysis.feed = {.buffer_ns = 20e3, .copy_ns = 10e3, .late_ns = 20e3};
   EXPECT_THAT(c.finding("data-wait")->text, HasSubstr("a thread of the host has woken up"));
   EXPECT_THAT(c.finding("data-wait")->evidence, HasSubstr("20.0 % the batch was copied"));

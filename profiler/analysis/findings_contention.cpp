@@ -131,7 +131,7 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
   if (const int fits = fewer_threads(facts, lost.affinity_cores * (1 - lost.taken_share()))) {
     finding.flag = fmt::format("--threads {}", fits);
     finding.advice +=
-        fmt::format("; beside them use {}: kernels wait for their slowest thread", finding.flag);
+        fmt::format("; while they run use {}: kernels wait for their slowest thread", finding.flag);
   }
   findings.push_back(finding);
 }
@@ -179,7 +179,7 @@ void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings) {
   // A thread more than the quota has cores spends it faster, and then all stop.
   if (const int fits = fewer_threads(facts, std::ceil(lost.quota_cores.value_or(0)))) {
     finding.flag = fmt::format("--threads {}", fits);
-    finding.advice += fmt::format("; within it use {}", finding.flag);
+    finding.advice += fmt::format("; within the quota use {}", finding.flag);
   }
   findings.push_back(finding);
 }
@@ -224,20 +224,21 @@ void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings) {
   if (lost.has_delays && longest_delay(lost) < long_delay_ns) return;
   Finding finding{
       .key = "narrow-affinity",
-      .text = "The run may use fewer CPUs than it has threads.",
+      .text = "The run is allowed fewer CPUs than it has threads.",
       .evidence = with_delays(fmt::format("{} of the machine's {} ({}) for {} of kernels and {}",
                                           counted(lost.affinity_cores, "CPU"), lost.machine_cores,
                                           fields::text(facts.session.stamp, "affinity"),
                                           counted(kernels, "thread"), counted(workers, "worker")),
                               lost),
       .advice =
-          "allow more CPUs (taskset, numactl, docker --cpuset-cpus, Slurm's --cpus-per-task)"};
+          "allow more CPUs (taskset, numactl, docker --cpuset-cpus, mpirun --bind-to none, Slurm's "
+          "--cpus-per-task)"};
   if (kernels > lost.affinity_cores) {
     finding.flag = fmt::format("--threads {}", lost.affinity_cores);
-    finding.advice += fmt::format("; on these use {}", finding.flag);
+    finding.advice += fmt::format("; on these CPUs use {}", finding.flag);
   } else if (workers > 1 && workers > lost.affinity_cores) {
     finding.flag = fmt::format("--workers {}", lost.affinity_cores);
-    finding.advice += fmt::format("; on these use {}", finding.flag);
+    finding.advice += fmt::format("; on these CPUs use {}", finding.flag);
   }
   findings.push_back(finding);
 }
@@ -261,7 +262,7 @@ void find_short_memory(const Facts& facts, std::vector<Finding>& findings) {
     evidence += fmt::format(", {:.1f} MiB/s swapped", *lost.swapped_pages_per_s * page_bytes / mib);
   findings.push_back(
       {.key = "short-memory",
-       .text = "Memory is short: the kernel takes pages back that the run needs.",
+       .text = "Memory is short: the kernel reclaims pages that the run needs.",
        .evidence = evidence,
        .advice = lost.memory_limit_bytes
                      ? "raise the group's memory limit (docker --memory, Kubernetes limits.memory, "

@@ -91,7 +91,7 @@ void find_copies(const Facts& facts, std::vector<Finding>& findings) {
   const std::string tier = fields::text(facts.session.loader, "tier", facts.option("tier"));
   if (fields::text(facts.session.loader, "normalize", facts.option("normalize")) == "cpu") {
     finding.flag = "--normalize device";
-    finding.advice = "use --normalize device: bytes are copied, a quarter of the numbers";
+    finding.advice = "use --normalize device: it copies bytes, a quarter of the size of floats";
     finding.gain_ns *= 0.75;
   } else if (tier != "resident" && !facts.reads_text()) {
     finding.flag = "--tier resident";
@@ -124,9 +124,8 @@ void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back({.key = "pageable-copies",
                       .text = "Copies go through pageable memory.",
                       .evidence = fmt::format("{} in {} copies", facts.of_step(ns), count),
-                      .advice =
-                          "allocate the host's side pinned: the driver copies pageable memory "
-                          "twice, and the host waits",
+                      .advice = "use pinned memory on the host: the driver copies pageable memory "
+                                "twice, and the host waits",
                       .gain_ns = facts.unless_waiting(ns / 2)});
 }
 
@@ -157,7 +156,7 @@ void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
                               ? "A host call waits for the device in each step."
                               : fmt::format("A host call waits for the device: in \"{}\".", range),
                   .evidence = facts.of_step(ns),
-                  .advice = "read results some steps late instead of waiting for them",
+                  .advice = "read results a few steps later instead of waiting for them",
                   .gain_ns = facts.unless_waiting(ns * share)};
   if (!range.empty())
     finding.evidence += fmt::format(", {} of it there", quantity(share, Unit::share));

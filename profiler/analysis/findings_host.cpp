@@ -135,7 +135,7 @@ void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
   const int more = std::min(all, threads + static_cast<int>(std::floor(idle + 0.25)));
   if (idle < least_idle || more <= threads) return;
   Finding finding{.key = "idle-cores",
-                  .text = "Cores are idle that kernels could use.",
+                  .text = "Kernels could use cores that are idle.",
                   .evidence = fmt::format("{} of kernels; of {} {:.2f} are idle",
                                           counted(threads, "thread"), counted(all, "core"), idle),
                   .flag = fmt::format("--threads {}", more)};
@@ -245,7 +245,7 @@ void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
     findings.push_back({.key = "slow-option",
                         .text = "Convolutions are computed without Winograd's algorithm.",
                         .evidence = "--exact-math",
-                        .advice = "leave out --exact-math where training need not round as plain "
+                        .advice = "leave out --exact-math unless training must round as plain "
                                   "sums do"});
 }
 

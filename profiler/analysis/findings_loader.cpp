@@ -45,7 +45,7 @@ std::optional<RemedyChoice> deeper_queue(const Facts& facts, const LoaderModel& 
   return RemedyChoice{
       fmt::format("--prefetch {}", stall.prefetch_needed),
       fmt::format("use --prefetch {}: the loader is fast enough on the whole, and a "
-                  "deeper queue rides out slow batches",
+                  "deeper queue absorbs slow batches",
                   stall.prefetch_needed),
       model.gain({.prefetch = stall.prefetch_needed})};
 }
@@ -88,8 +88,8 @@ double pixel_bytes(const Facts& facts) {
 
 std::string progressive_text(const Facts& facts) {
   return fmt::format(
-      " ({} of the files are progressive JPEG, which it keeps as they are: decoding them stays as "
-      "it is until `jpegtran -optimize` has made them baseline, without loss)",
+      " ({} of the files are progressive JPEG, which it keeps as they are: decoding them takes as "
+      "long until `jpegtran -optimize` has made them baseline, without loss)",
       quantity(1 - seekable_share(facts), Unit::share));
 }
 
@@ -116,7 +116,7 @@ std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
   else if (stores_pixels(facts))
     advice += "it stores pixels, and reading is a copy";
   else if (seekable_share(facts) > 0)
-    advice += "of seekable JPEG only a crop is decoded";
+    advice += "of a seekable JPEG only the crop is decoded";
   else
     advice += "a few large files are read faster";
   if (!stores_pixels(facts) && seekable_share(facts) < 1) advice += progressive_text(facts);
@@ -288,9 +288,9 @@ std::string cause_text(const FeedWaits& feed) {
   if (feed.all_ns() <= 0) return "";
   const auto share = [&](double ns) { return quantity(ns / feed.all_ns(), Unit::share); };
   return fmt::format(
-      "; of it {} the loader had no batch ready, {} no buffer of the device was "
-      "free, {} the batch was copied, {} it was on the device and the trainer's "
-      "thread had yet to wake up",
+      "; for {} of it the loader had no batch ready, for {} no buffer of the device "
+      "was free, for {} the batch was being copied, for {} it was on the device and "
+      "the trainer's thread had yet to wake up",
       share(feed.batch_ns), share(feed.buffer_ns), share(feed.copy_ns), share(feed.late_ns));
 }
 
@@ -300,8 +300,8 @@ void advise_on_late_threads(const Facts& facts, Finding& finding) {
   if (facts.step_ns < short_step_ns && fields::whole(facts.options, "steps_per_launch", 1) == 1 &&
       !fields::flag(facts.options, "no_graph")) {
     finding.advice = fmt::format(
-        "steps are short: --steps-per-launch {} needs the host once in {} of them (with "
-        "--profile steps), and {} once for more samples",
+        "steps are short: --steps-per-launch {} needs the host once per {} steps (with "
+        "--profile steps), and {} less often per sample",
         steps_per_launch, steps_per_launch, facts.larger_batch());
     return;
   }
@@ -325,7 +325,7 @@ void advise_without_remedy(const Facts& facts, Finding& finding) {
                            "memory";
   else if (view.work_ns / std::max(1, view.workers) < least_busy * facts.step_ns)
     finding.advice =
-        "the workers have time enough: find what keeps their threads from a core, or delays their "
+        "the workers have enough time: find what keeps their threads from a core, or delays their "
         "reads";
   else
     finding.advice = "use a machine with more cores, or less work per sample";
@@ -427,7 +427,7 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
   const bool shared = view.source.tells_apart() && view.source.bandwidth_share >= 0.5;
   Finding finding{
       .key = shared ? "low-bandwidth" : "slow-disk",
-      .text = shared ? "Reading is as fast as the data's source allows; more workers share that."
+      .text = shared ? "Reading is as fast as the data's source allows; more workers share it."
                      : "Workers wait for the disk.",
       .evidence =
           fmt::format("{}; reads are {} of the workers' time{}", waited(facts),
@@ -509,17 +509,17 @@ void find_slow_samples(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderModel model(view, facts.view);
   Finding finding{
       .key = "slow-samples",
-      .text = "Few samples take much of the loader's time.",
+      .text = "A few samples take much of the loader's time.",
       .evidence = fmt::format("{} of the workers' time is beyond what a usual sample takes, and "
                               "{} of the samples have {} of that{}",
                               quantity(few.beyond_share, Unit::share),
                               quantity(few.share_of_all, Unit::share),
                               quantity(few.share_of_sum, Unit::share), slowest_text(facts.session)),
-      .advice = "look at these files and the disk that they are on"};
+      .advice = "look at these files and at the disk that holds them"};
   const auto deeper = deeper_queue(facts, model);
   if (deeper && deeper->gain.ns >= least_gain * facts.step_ns) {
     finding.flag = deeper->flag;
-    finding.advice += fmt::format("; {} rides them out", deeper->flag);
+    finding.advice += fmt::format("; {} absorbs them", deeper->flag);
     promise(deeper->gain, facts.step_ns, finding);
   } else {
     promise(model.gain({.even_samples = true}), facts.step_ns, finding);

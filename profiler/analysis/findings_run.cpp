@@ -110,8 +110,8 @@ void advise_on_checkpoints_of_epochs(const Facts& facts, Finding& finding) {
                gather = part_ns(facts, "checkpoint", "gather");
   if (gather > disk) {
     finding.advice = fmt::format(
-        "a faster disk saves little: most of it reads the weights and moments{} and computes their "
-        "checksums; one checkpoint per epoch is always written, so that longer epochs have fewer",
+        "a faster disk saves little: most of it is reading the weights and moments{} and computing "
+        "their checksums; one checkpoint per epoch is always written, so longer epochs have fewer",
         facts.on_host ? "" : " from the device");
     return;
   }
@@ -156,7 +156,7 @@ void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
     finding.run_gain_ns = ns * (1 - share_left(facts, "evaluation", every)) +
                           checkpoints_of_evaluations_ns(facts, every);
   } else {
-    finding.advice = "use a smaller test split: half of it saves half of this";
+    finding.advice = "use a smaller test split: half the size saves half of this time";
   }
   findings.push_back(finding);
 }
@@ -369,7 +369,7 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
       .key = "pauses",
       .text = "The whole program stood still now and then.",
       .evidence = fmt::format("{} of {} steps took {:.0f} times the median or longer, at most {}; "
-                              "they had neither to wait for data nor for a core",
+                              "they waited neither for data nor for a core",
                               slow.size(), steps.size(), long_step, quantity(longest, Unit::ns)),
       .advice =
           "look for what stops it: a debugger or job manager (SIGSTOP), a snapshot or "

@@ -148,13 +148,14 @@ void try_workers(const LoaderModel& model, Stall& stall) {
 
 void try_prefetch(const LoaderModel& model, const LoaderView& view, Stall& stall) {
   constexpr std::array<int, 8> values{2, 3, 4, 6, 8, 16, 32, 64};
+  const auto waits = [&](const Predicted& with) {
+    return with.wait_ns >= least_share * model.free_step_ns();
+  };
+  const bool explains_wait = waits(model.as_it_was());  // else a longer queue hides nothing
   for (const int prefetch : values) {
     const Predicted predicted = model.predict({.prefetch = prefetch});
     stall.wait_by_prefetch_ns.emplace_back(prefetch, predicted.wait_ns);
-    if (stall.prefetch_needed > 0 || prefetch <= view.prefetch) continue;
-    const auto waits = [&](const Predicted& with) {
-      return with.wait_ns >= least_share * model.free_step_ns();
-    };
+    if (!explains_wait || stall.prefetch_needed > 0 || prefetch <= view.prefetch) continue;
     if (waits(predicted)) continue;
     if (model.has_pauses() && waits(model.predict({.prefetch = prefetch, .steady = true})))
       continue;

@@ -121,7 +121,7 @@ TEST(WholeRun, NoDiskShortensReadingTheWeights) {
   EXPECT_THAT(c.finding("slow-checkpoints")->advice, HasSubstr("write checkpoints to"));
   parts[0].ns = 12e6;
   EXPECT_THAT(c.finding("slow-checkpoints")->advice,
-              HasSubstr("most of it reads the weights and moments and computes"));
+              HasSubstr("most of it is reading the weights and moments and computing"));
   EXPECT_EQ(c.finding("slow-checkpoints")->run_gain_ns, 0);
 }
 

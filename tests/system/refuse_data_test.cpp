@@ -144,7 +144,7 @@ TEST_F(BadData, Labels) {
   expect_refused(
       {table + ": 2 files of the folder have no label: 0190.png, 0191.png", "add labels"});
   put_table(lines(0, 193));
-  expect_refused({table + ": 1 labels have no file: 0192.png", "remove the labels"});
+  expect_refused({table + ": 1 label has no file: 0192.png", "remove the labels"});
   put_table(lines(0, 192) + "0007.png,1\n");
   expect_refused({table + ": the name '0007.png' occurs twice"});
   put_table(lines(1, 192) + "0000.png,-1\n");

@@ -62,6 +62,11 @@ TEST_F(Refuse, NamesThatDoNotExist) {
   expect_refused(train({"--learning-rate", "1"}), 2, HasSubstr("did you mean --lr?"));
   const Ended onto_data = run({"train", "mlp", "--data", data_, "--out", data_, "--overwrite"});
   EXPECT_THAT(onto_data.err, HasSubstr("is the folder of the data; choose another"));
+  const std::string among = data_ + "/train/run";
+  const Ended among_images = run({"train", "mlp", "--data", data_, "--out", among});
+  EXPECT_EQ(among_images.exit_code, 2);
+  EXPECT_THAT(among_images.err, HasSubstr("--out " + among + ": is inside of " + data_ + "/train"));
+  EXPECT_FALSE(fs::exists(among));
   expect_refused(train({"--precision", "fp64"}), 2,
                  HasSubstr("'fp64'; there are fp32, tf32, bf16 and fp16"));
   expect_refused(train({"--device", "gpu"}), 2,
@@ -95,7 +100,7 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
            {{"--allow-changed-data"}, "--allow-changed-data goes with --resume"},
            {{"--lr", "-1"}, "--lr: '-1' is not a number from 0 on"},
            {{"--lr", "nan"}, "--lr: 'nan' is not a number from 0 on"},
-           {{"--momentum", "0.9"}, "--momentum and --nesterov go with --optimizer sgd"},
+           {{"--momentum", "0.9"}, "--momentum goes with --optimizer sgd, lars or rmsprop, and"},
            {{"--warmup-steps", "99", "--steps", "8"}, "--warmup-steps 99 is longer than the run"},
            {{"--mean", "0.5", "0.5", "0.5"}, "--mean without --std: --mean and --std are given"},
            {{"--std", "0.5", "0.5", "0.5"}, "--std without --mean: --mean and --std are given"},

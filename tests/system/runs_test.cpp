@@ -95,6 +95,15 @@ TEST_F(Runs, AreATableOfWhatDiffers) {
   EXPECT_EQ(killed["steps"], 12);
 }
 
+TEST_F(Runs, AreNamedIfTheyAreDamaged) {
+  const std::string runs = folder_ / "runs";
+  put(runs + "/lr1e-3/config.json", std::string("garbage"));
+  const Ended ended = run({"runs", runs});
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_THAT(ended.err, HasSubstr(runs + "/lr1e-3: its config.json is damaged; left out"));
+  EXPECT_THAT(ended.out, HasSubstr("lr1e-2"));
+}
+
 TEST_F(Runs, NoteTheNamesOfOtherClasses) {
   const std::string named = folder_ / "named", other = folder_ / "other", out = folder_ / "run";
   for (const std::string& set : {named, other}) {
@@ -212,6 +221,14 @@ TEST_F(Runs, AreRepeatedFromTheirConfig) {
   EXPECT_EQ(options["log_every"], 2);
   EXPECT_EQ(options["shard_optimizer"], "off");
   EXPECT_THAT(ended.err, Not(HasSubstr("has no effect"))) << "its defaults were not typed";
+  const std::string loaded = folder_ / "loaded";
+  ASSERT_EQ(run(with(short_run(data_, loaded), "--weights", first + "/best.safetensors")).exit_code,
+            0);
+  const Ended with_weights =
+      run({"train", "--config", loaded + "/config.json", "--out", again, "--overwrite"});
+  EXPECT_EQ(with_weights.exit_code, 0) << with_weights.err;
+  EXPECT_EQ(tensors(checkpoints(again).back()), tensors(checkpoints(loaded).back()))
+      << "it begins with the same weights";
   put(folder_ / "other.json", std::string("{\"lr\": 1}"));
   EXPECT_THAT(run({"train", "mlp", "--config", folder_ / "other.json"}).err,
               HasSubstr("it is not the config.json of a run"));

@@ -130,6 +130,15 @@ std::vector<CLI::ConfigItem> items_of_run(const std::string& text) {
       item.inputs.push_back(typed(value));
     items.push_back(std::move(item));
   }
+  if (const ConfigJson weights = config.value("weights", ConfigJson());
+      weights.is_object() && weights.contains("file") && weights["file"].is_string()) {
+    items.emplace_back().name = "weights";  // that the run began with
+    items.back().inputs.push_back(weights["file"].get<std::string>());
+    if (weights.value("loaded", 0) < weights.value("of", 0)) {
+      items.emplace_back().name = "allow-missing";
+      items.back().inputs.emplace_back("true");
+    }
+  }
   return items;
 }
 
@@ -169,9 +178,12 @@ class ConfigFile : public CLI::ConfigTOML {
       return std::find(known.begin(), known.end(), item.name) != known.end() &&
              item.name != "config" && item.name != "help";
     };
+    const CLI::Option* const resumed = command.get_option_no_throw("--resume");
+    const bool starts = command.get_name() == "train" && (!resumed || resumed->empty());
     if (is_json)  // eval has fewer options than train
       std::erase_if(read, [&](const CLI::ConfigItem& item) {
-        return !is_known(item) || is_replaced(command, item.name);
+        const bool is_start = item.name == "weights" || item.name == "allow-missing";
+        return !is_known(item) || is_replaced(command, item.name) || (is_start && !starts);
       });
     for (CLI::ConfigItem& item : read) {
       for (const std::string& name : {item.name, item.parents.empty() ? "" : item.parents[0]})

@@ -198,7 +198,7 @@ Run declare_compare(Parser parser) {
               .required = true});
   parser.add({.name = "--against",
               .variable = &options->against,
-              .help = "the runs after; several runs a side show smaller changes",
+              .help = "the runs after; several runs per side show smaller changes",
               .type = "RUN"});
   parser.add({.name = "--split",
               .variable = &options->split,
@@ -208,8 +208,8 @@ Run declare_compare(Parser parser) {
               .help = "also compare runs with different devices, models or batches"});
   parser.add({.name = "--depth",
               .variable = &options->depth,
-              .help = "also compare the model's modules, to this many names: 1 \"layer1\", 2 "
-                      "\"layer1.0\"; 0 without them",
+              .help = "also compare the model's modules, this many names deep: 1 \"layer1\", 2 "
+                      "\"layer1.0\"; 0: without them",
               .check = in_range(0, 16),
               .type = "N"});
   parser.add({.name = "--json", .variable = &options->json, .help = "print the result as JSON"});

@@ -182,7 +182,7 @@ Run declare_data_info(Parser parser) {
   add_plugin_option(parser, options->plugin);
   parser.add({.name = "--val-split",
               .variable = &options->val_split,
-              .help = "of a single file of tokens: the part at its end that is for validation",
+              .help = "for a single file of tokens: the share at its end to validate on",
               .check = number_up_to(1, false)});
   parser.footer("Example:\n  warpstep data info shapes --json");
   return [options] { return info(options->spec, options->val_split, options->json); };

@@ -128,7 +128,7 @@ Run declare_data_tokenize(Parser parser) {
               .type = "FILE"});
   parser.add({.name = "--vocab-size",
               .variable = &options->vocabulary,
-              .help = "tokens of a trained bpe, with 256 bytes and <|endoftext|>",
+              .help = "size of a trained bpe's vocabulary, with 256 bytes and <|endoftext|>",
               .check = in_range(257, 1 << 20)});
   parser.add({.name = "--val-fraction",
               .variable = &options->val_fraction,

@@ -380,7 +380,7 @@ Run declare_eval(Parser parser) {
   parser.add(
       {.name = "--confusion",
        .variable = &request->confusion,
-       .help = "also print the accuracy of each class and how often it was taken for which"});
+       .help = "also print the accuracy of each class and how often each was taken for another"});
   parser.add({.name = "--json", .variable = &request->json, .help = "print the result as JSON"});
   declare_run_options(parser, request->options, eval_only);
   parser.footer(
@@ -392,7 +392,7 @@ Run declare_eval(Parser parser) {
   return [parser, request] { return evaluate_run(parser, *request); };
 }
 
-const Command eval_command("eval", "loss and accuracy of saved weights", declare_eval);
+const Command eval_command("eval", "compute loss and accuracy of saved weights", declare_eval);
 
 }  // namespace
 }  // namespace warpstep::tools

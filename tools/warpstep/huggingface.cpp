@@ -89,7 +89,7 @@ Trained open_trained(const HuggingFaceExport& request) {
     fail<UsageError>(
         "{}: transformers have no model like {}; for PyTorch: warpstep weights convert {} OUT "
         "--drop-optimizer",
-        trained.checkpoint.string(), info.model, trained.checkpoint.string());
+        trained.checkpoint.string(), info.model, shell_word(trained.checkpoint.string()));
   trained.settings = models::resolve_settings(model, stored.model_option);
   trained.tokenizer = tokenizer_of(trained.checkpoint, config);
   return trained;

@@ -71,7 +71,15 @@ std::vector<OptionChange> changes(const RunOptions& before, const RunOptions& no
     const auto text = [&row](const RunOptions& options) {
       const OptionJson value =
           std::visit([&](auto field) { return OptionJson(options.*field); }, row.field);
-      return value.is_string() ? value.get<std::string>() : value.dump();
+      if (value.is_string()) return value.get<std::string>();
+      if (value.is_array()) {
+        std::string words;
+        for (const OptionJson& element : value)
+          words += (words.empty() ? "" : " ") +
+                   (element.is_string() ? element.get<std::string>() : element.dump());
+        return words.empty() ? "none" : words;
+      }
+      return value.is_number() && value.get<double>() < 0 ? "none" : value.dump();
     };
     const auto meaning = [&](const RunOptions& options) {
       return row.meaning ? row.meaning(options) : text(options);

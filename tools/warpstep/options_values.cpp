@@ -203,8 +203,11 @@ Optimizer optimizer_of(const RunOptions& o) {
                    : o.optimizer == "rmsprop" ? Optimizer::Kind::rmsprop
                                               : Optimizer::Kind::adamw;
   if (optimizer.adaptive() && (o.momentum != 0 || o.nesterov))
-    fail<UsageError>("--momentum and --nesterov go with --optimizer sgd or lars; {} has --betas",
-                     o.optimizer);
+    fail<UsageError>(
+        "--momentum goes with --optimizer sgd, lars or rmsprop, and --nesterov with sgd or lars; "
+        "{} "
+        "has --betas",
+        o.optimizer);
   if (optimizer.kind == Optimizer::Kind::rmsprop && o.nesterov)
     fail<UsageError>("--nesterov goes with --optimizer sgd or lars; rmsprop has plain --momentum");
   if (optimizer.kind == Optimizer::Kind::rmsprop && o.rms_alpha >= 1)

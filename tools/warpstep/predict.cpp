@@ -201,7 +201,7 @@ int predict(const Parser& parser, const PredictRequest& request) {
     fail<UsageError>(
         "{} is a model of text, and predict is for images: `warpstep sample {} --prompt TEXT` "
         "continues a text, and `warpstep eval {}` measures its loss",
-        subject.options.model, request.run, request.run);
+        subject.options.model, shell_word(request.run), shell_word(request.run));
   const data::FoundFiles found = data::find_images(request.files);
   if (!found.passed_over.empty())
     say("{} passed over, not .png, .jpg or .jpeg: {}\n",
@@ -258,8 +258,7 @@ Run declare_predict(Parser parser) {
   return [parser, request] { return predict(parser, *request); };
 }
 
-const Command predict_command("predict", "the classes of images, by a trained run",
-                              declare_predict);
+const Command predict_command("predict", "classify images with a trained run", declare_predict);
 
 }  // namespace
 }  // namespace warpstep::tools

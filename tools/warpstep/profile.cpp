@@ -88,8 +88,8 @@ Run declare_profile(Parser parser) {
               .help = "steps to record, beginning a few steps from now"});
   parser.add({.name = "--last",
               .variable = &options->last,
-              .help = "instead of coming steps: keep what happened in this time, as far as the "
-                      "job's memory of it reaches, for example 10s or 500ms"});
+              .help = "instead of coming steps: keep what was recorded in this time, as far back "
+                      "as the job still has it, for example 10s or 500ms"});
   parser.add({.name = "--deep",
               .variable = &options->request.deep,
               .help = "also record the work of the device"});
@@ -113,7 +113,8 @@ Run declare_profile(Parser parser) {
   };
 }
 
-const Command profile_command("profile", "record the next steps of a running job", declare_profile);
+const Command profile_command("profile", "record the next or the last steps of a running job",
+                              declare_profile);
 
 }  // namespace
 }  // namespace warpstep::tools

@@ -274,8 +274,10 @@ std::string counted_ranks(const std::vector<Json>& ranks, bool on_device) {
   const auto slowest = static_cast<std::size_t>(std::ranges::max_element(own) - own.begin());
   const double excess = own[slowest] - median_without(own, slowest);
   const auto [fewest, most] = std::ranges::minmax(exchanges);
-  const std::string took = fmt::format("exchanges take {} to {} of a step of {}, with the waits",
-                                       ms(fewest), ms(most), ms(ranks[0].at("step").get<double>()));
+  const std::string range =
+      ms(fewest) == ms(most) ? ms(most) : fmt::format("{} to {}", ms(fewest), ms(most));
+  const std::string took = fmt::format("exchanges take {} of a step of {}, with the waits", range,
+                                       ms(ranks[0].at("step").get<double>()));
   if (excess < least * own[slowest])
     return fmt::format("no rank keeps the others waiting; {}", took);
   return fmt::format(

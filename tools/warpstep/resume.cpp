@@ -27,13 +27,17 @@ namespace {
 std::string older_hint(const Resumed& resumed) {
   fs::path older;
   const bool is_best = resumed.checkpoint.filename() == best_name;
+  std::error_code unknown;
   for (const fs::path& path : checkpoints(resumed.run))
-    if (is_best || path.filename() < resumed.checkpoint.filename()) older = path;
+    if (is_best ? !fs::equivalent(path, resumed.checkpoint, unknown)  // best is a link to one
+                : path.filename() < resumed.checkpoint.filename())
+      older = path;
   if (is_best && !older.empty())
-    return fmt::format("; the newest checkpoint may be intact: --resume {}", older.string());
-  return older.empty()
-             ? "; there is no older checkpoint: start the run again with --overwrite"
-             : fmt::format("; the one before it may be intact: --resume {}", older.string());
+    return fmt::format("; the newest checkpoint may be intact: --resume {}",
+                       shell_word(older.string()));
+  return older.empty() ? "; there is no older checkpoint: start the run again with --overwrite"
+                       : fmt::format("; the one before it may be intact: --resume {}",
+                                     shell_word(older.string()));
 }
 
 }  // namespace
@@ -288,16 +292,18 @@ std::string nothing_left(const Resumed& resumed, const RunOptions& options,
   if (!by_steps && !by_epochs)
     return fmt::format(
         "{0}: nothing to do and nothing changed: the run ended early, after {1} without a better "
-        "one; to continue: warpstep train --resume {0} --patience 0, or a larger one",
+        "one; to continue: warpstep train --resume {2} --patience 0, or a larger one",
         resumed.run.string(),
-        counted(static_cast<std::int64_t>(progress.watch->worse), "evaluation"));
+        counted(static_cast<std::int64_t>(progress.watch->worse), "evaluation"),
+        shell_word(resumed.run.string()));
   return fmt::format(
       "{0}: nothing to do and nothing changed: the run has done {1} and {2}, and its {3} ends it; "
-      "to continue: warpstep train --resume {0} --epochs N, or --steps N, in all",
+      "to continue: warpstep train --resume {4} --epochs N, or --steps N, in all",
       resumed.run.string(), counted(static_cast<std::int64_t>(progress.next.epoch), "epoch"),
       counted(static_cast<std::int64_t>(progress.step), "step"),
       by_steps ? fmt::format("--steps {}", options.steps)
-               : fmt::format("--epochs {}", options.epochs));
+               : fmt::format("--epochs {}", options.epochs),
+      shell_word(resumed.run.string()));
 }
 
 }  // namespace warpstep::tools

@@ -97,7 +97,11 @@ void read_metrics(const fs::path& file, RunRecord& run) {
 
 std::optional<RunRecord> read_run(const fs::path& folder) {
   const Json config = read_object(folder / "config.json");
-  if (!config.contains("options") || !config.at("options").is_object()) return std::nullopt;
+  if (!config.contains("options") || !config.at("options").is_object()) {
+    if (fs::exists(folder / "config.json") && fs::exists(folder / "metrics.jsonl"))
+      say("{}: its config.json is damaged; left out\n", printable(folder.string()));
+    return std::nullopt;
+  }
   RunRecord run{.path = folder.lexically_normal().string(), .options = config.at("options")};
   read_metrics(folder / "metrics.jsonl", run);
   const Json summary = own_summary(folder);  // empty until the run has ended
@@ -290,9 +294,9 @@ Run declare_runs(Parser parser) {
               .help = "folder with run directories, at any of four levels"});
   parser.add({.name = "--sort",
               .variable = &request->sort,
-              .help = "column or option to sort by; best: the highest accuracy first",
+              .help = "column or option to sort by; best: highest accuracy, for text lowest loss",
               .type = "KEY"});
-  parser.add({.name = "--reverse", .variable = &request->reverse, .help = "the other way round"});
+  parser.add({.name = "--reverse", .variable = &request->reverse, .help = "reverse the order"});
   parser.add({.name = "--filter",
               .variable = &request->filters,
               .help = "only runs with this value of a column or option; may be repeated",
@@ -305,7 +309,7 @@ Run declare_runs(Parser parser) {
   return [request] { return list_runs(*request); };
 }
 
-const Command runs_command("runs", "a table of runs: what differs, best accuracy, time",
+const Command runs_command("runs", "list runs in a table: what differs, best evaluation, time",
                            declare_runs);
 
 }  // namespace

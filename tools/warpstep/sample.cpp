@@ -333,9 +333,9 @@ struct Spent {
     say("prompt: {} in {:.1f} ms", counted(static_cast<std::int64_t>(prompt_tokens), "token"),
         static_cast<double>(prompt_ns) * ms);
     if (tokens > 0)
-      say("; then {} in {:.0f} ms: {:.2f} ms/token, {:.1f} tokens/s",
-          counted(static_cast<std::int64_t>(tokens), "token"), time_ms, time_ms / count,
-          1e3 * count / time_ms);
+      say("; then {} more in {:.1f} ms: {:.2f} ms/token, {} tokens/s",
+          grouped(static_cast<std::int64_t>(tokens)), time_ms, time_ms / count,
+          grouped(1e3 * count / time_ms));
     if (forgotten > 0)
       say("; the context of {} was full {}, and its {} forgotten", counted(context, "token"),
           counted(static_cast<std::int64_t>(forgotten), "time"),
@@ -446,7 +446,7 @@ void declare_text(const Parser& parser, SampleRequest& request) {
               .group = group});
   parser.add({.name = "--tokens",
               .variable = &request.tokens,
-              .help = "most tokens of a text, after the prompt",
+              .help = "largest number of tokens per text, after the prompt",
               .check = whole_number(1),
               .group = group});
   parser.add({.name = "--samples",
@@ -498,8 +498,8 @@ Run declare_sample(Parser parser) {
                       "keys and values"});
   parser.add({.name = "--forget",
               .variable = &request->forget,
-              .help = "tokens that are forgotten when the context is full: 1 moves it on by one "
-                      "token at a time, and computes it all for each; 0: half of it",
+              .help = "tokens that are forgotten when the context is full: 1 slides it by one "
+                      "token at a time, and computes all of it each time; 0: half of it",
               .check = in_range(0, std::int64_t{1} << 31)});
   declare_text(parser, *request);
   declare_choice(parser, *request);
@@ -512,7 +512,7 @@ Run declare_sample(Parser parser) {
   return [parser, request] { return sample_texts(parser, *request); };
 }
 
-const Command sample_command("sample", "text from a trained language model", declare_sample);
+const Command sample_command("sample", "sample text from a trained language model", declare_sample);
 
 }  // namespace
 }  // namespace warpstep::tools

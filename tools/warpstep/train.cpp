@@ -106,7 +106,7 @@ std::unique_ptr<TensorBoard> open_tensorboard(const Job& job, RunDirectory& run,
   auto board = std::make_unique<TensorBoard>(TensorBoardOptions{
       .run = run.path(), .steps_done = progress.step, .gpus = gpu_of(*job.device.backend)});
   run.set_log([to = board.get()](const Json& record) { to->add(record); });
-  say("curves: tensorboard --logdir {}\n", (run.path() / "tensorboard").string());
+  say("curves: tensorboard --logdir {}\n", shell_word((run.path() / "tensorboard").string()));
   return board;
 }
 
@@ -150,7 +150,7 @@ std::string after_divergence(const fs::path& run, bool check_numerics) {
                        "with --overwrite --check-numerics"
                      : fmt::format(". The first call whose result is not finite is named by: "
                                    "warpstep train --resume {} --check-numerics",
-                                   run.string()));
+                                   shell_word(run.string())));
 }
 
 // So that `warpstep runs` tells a run that diverged, or whose data is broken, from one that was
@@ -168,7 +168,7 @@ std::string after_rank_error(const fs::path& run) {
   const std::vector<fs::path> saved = checkpoints(run);
   if (saved.empty()) return "; no checkpoint was saved before";
   return fmt::format("; the last checkpoint saved is {}; start the job again with --resume {}",
-                     saved.back().string(), run.string());
+                     saved.back().string(), shell_word(run.string()));
 }
 
 // Trains to the end or until a signal, saving on the way; returns the last checkpoint.
@@ -183,7 +183,11 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   fs::path last_checkpoint;
   const auto save = [&](const Progress& at) {
     last_checkpoint = checkpoint_path(run.path(), at.step);
-    if (!leads(job.options)) return last_checkpoint;  // rank 0 writes it
+    Communicator* const ranks = job.options.communicator.get();
+    if (!leads(job.options)) {  // rank 0 writes it, and the wait for that is none of a step's
+      meet(*ranks);
+      return last_checkpoint;
+    }
     {
       static const record::Name name{"fsync"};
       const record::PhasePart time(name);
@@ -194,6 +198,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
                     {job.options.model, printed(config)});
     if (job.options.keep_best) observers.best.offer(last_checkpoint, at);
     run.prune_checkpoints(job.options.keep_checkpoints, observers.best.waiting());
+    if (ranks) meet(*ranks);
     return last_checkpoint;
   };
   const auto runner = runner_of(job.options, check_numerics, *job.step);
@@ -333,6 +338,19 @@ Json write_config(const Job& job, const Json& weights, const std::string& tokeni
   return config;
 }
 
+// A run directory among the images would be taken for a class, or for files that are no images.
+void require_outside_of_data(const Job& job) {
+  if (job.training.is_text()) return;
+  for (const data::Dataset* set : {job.training.dataset.get(), job.test.dataset.get()}) {
+    if (set == nullptr || !fs::is_directory(set->path())) continue;
+    const fs::path inside =
+        fs::weakly_canonical(job.options.out).lexically_relative(fs::weakly_canonical(set->path()));
+    if (!inside.empty() && *inside.begin() != "..")
+      fail<UsageError>("--out {}: is inside of {}, whose files are the data; choose another folder",
+                       job.options.out, set->path());
+  }
+}
+
 // What became of a run.
 struct Ending {
   Outcome outcome = Outcome::finished;
@@ -372,6 +390,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   starting.end();
   const std::optional<Resumed>& resumed = start.resumed;
   Job job = prepare(std::move(start.options), resumed, request.allow_changed_data);
+  if (!resumed) require_outside_of_data(job);
   record::Phase setting_up(set_up_name);
   Json weights = load_start_weights(request.weights, job.options.model, job.step->store());
   Ending ending;
@@ -490,7 +509,7 @@ Run declare_train(Parser parser) {
        .variable = &request->job.dist,
        .help =
            "ranks of a data-parallel job, each with batches of its own: auto (those that mpirun, "
-           "srun or torchrun started), mpi, env (by RANK and WORLD_SIZE), none; "
+           "srun or torchrun started), mpi, env (by RANK, WORLD_SIZE and MASTER_ADDR), none; "
            "docs/distributed.md",
        .check = one_of({"auto", "mpi", "env", "none"}),
        .group = group});

@@ -37,7 +37,10 @@ Tensor gpt2(const Tokens& in, const Settings& settings) {
   const bool bias = settings.word("bias") == "yes";
   const double dropped = settings.share("dropout");
   if (width % heads != 0)
-    fail<ShapeError>("gpt2: a width of {} cannot be split into {} heads", width, heads);
+    fail<ShapeError>(
+        "gpt2: a width of {} cannot be split into {} heads; give --model-option "
+        "heads=N that divides the width",
+        width, heads);
   if (in.sequence > context)
     fail<ShapeError>(
         "gpt2: sequences of {} tokens are longer than the context of {}; use a "

@@ -82,7 +82,7 @@ TEST_F(DataCommand, DescribesImagesOfDifferentSizes) {
   put(folder_ / "set/train/a/1.png", testing::some_png({4, 5, 3}));
   put(folder_ / "set/train/a/2.png", testing::some_png({9, 3, 3}));
   EXPECT_THAT(run("info " + (folder_ / "set")).out,
-              AllOf(HasSubstr("2 images of 4-9 x 3-5 x 3, 1 classes"), HasSubstr("(of 2 images")));
+              AllOf(HasSubstr("2 images of 4-9 x 3-5 x 3, 1 class"), HasSubstr("(of 2 images")));
   const auto json = nlohmann::json::parse(run("info --json " + (folder_ / "set")).out);
   EXPECT_EQ(json["train"]["heights"], nlohmann::json({4, 9}));
   EXPECT_EQ(json["train"]["widths"], nlohmann::json({3, 5}));

@@ -33,7 +33,8 @@ struct Sides {
   double resolution = host_resolution_ns;
   // Of a step's time, by run: what the machine may have cost.
   double lost_before = 0, lost_after = 0;
-  bool on_host = true;  // all runs computed on CPUs
+  bool on_host = true;     // all runs computed on CPUs
+  bool is_halves = false;  // of one run
 
   // Several runs a side show themselves what an equal load does to them; one run does not.
   bool is_pair() const { return runs.size() == 2; }
@@ -176,16 +177,18 @@ std::vector<std::pair<std::string, double>> waterfall(const std::vector<Scoped>&
 
 void check_steps(const Sides& sides, std::vector<std::string>& warnings) {
   for (std::size_t r = 0; r < sides.runs.size(); ++r) {
-    const char* const which = r < sides.before ? "before" : "after";
+    const char* const which = sides.is_halves    ? "a half of the run"
+                              : r < sides.before ? "the run before"
+                                                 : "the run after";
     const std::size_t values = sides.runs[r].front().ns.size(), update = sides.updates[r];
     const std::string count = update > 1
                                   ? fmt::format("{} whole updates of {} steps", values, update)
                                   : fmt::format("{} steps", values);
     if (values < least_steps)
-      fail<UsageError>("the run {} has {} to compare, which are too few: record {} or more{}",
-                       which, count, rough_steps, update > 1 ? " updates" : "");
+      fail<UsageError>("{} has {} to compare, which are too few: record {} or more{}", which, count,
+                       rough_steps, update > 1 ? " updates" : "");
     if (values < rough_steps)
-      warnings.push_back(fmt::format("the run {} has only {}: intervals are rough", which, count));
+      warnings.push_back(fmt::format("{} has only {}: intervals are rough", which, count));
   }
 }
 
@@ -353,7 +356,8 @@ Comparison compare_halves(const Session& session, const CompareOptions& options)
   Sides sides{.runs = {},
               .before = 1,
               .updates = {chosen.update, chosen.update},
-              .resolution = session.computes_on_host() ? host_resolution_ns : device_resolution_ns};
+              .resolution = session.computes_on_host() ? host_resolution_ns : device_resolution_ns,
+              .is_halves = true};
   for (const std::size_t first : {0U, 1U}) {
     sides.runs.push_back(series_of(session, chosen, options.depth));
     for (Series& series : sides.runs.back()) {

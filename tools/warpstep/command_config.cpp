@@ -73,6 +73,8 @@ std::string read_small(std::istream& input) {
   if (input.gcount() > most)
     fail<UsageError>("--config: the file has more than {} bytes; a file of options is small", most);
   text.resize(static_cast<std::size_t>(input.gcount()));
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // editors of Windows write it
+  if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
   return text;
 }
 
@@ -153,7 +155,7 @@ void require_assignments(const std::string& text) {
     if (first == std::string::npos || line[first] == '#' || line[first] == ';') continue;
     if (open == 0 && line[first] != '[' && line.find_first_of("=:") == std::string::npos)
       fail<UsageError>("--config: line {}, '{}', has no '='; write an option as batch = 64", number,
-                       line.substr(first, line.find_last_not_of(" \t\r") + 1 - first));
+                       printable(line.substr(first, line.find_last_not_of(" \t\r") + 1 - first)));
     open += std::ranges::count(line, '[') - std::ranges::count(line, ']');
   }
 }
@@ -192,8 +194,10 @@ class ConfigFile : public CLI::ConfigTOML {
       if (!item.parents.empty())
         fail<UsageError>("--config: the file has a section [{}]; write its keys at the top level",
                          item.parents[0]);
+      if (item.name == "config" || item.name == "help")
+        fail<UsageError>("--config: --{} belongs on the command line, not in a file", item.name);
       if (!is_known(item))
-        fail<UsageError>("--config: unknown key {}{}", item.name,
+        fail<UsageError>("--config: unknown key {}{}", printable(item.name),
                          option_suggestion(item.name, known));
       for (const CLI::App* app = &command; app->get_parent(); app = app->get_parent())
         item.parents.insert(item.parents.begin(), app->get_name());

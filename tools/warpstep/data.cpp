@@ -120,8 +120,11 @@ std::string size_text(const Json& set) {
 }
 
 void print(const std::string& split, const Json& set) {
-  fmt::print("{}: {}, {} images of {}, {} classes\n", split, set["kind"].get<std::string>(),
-             set["samples"].get<std::uint64_t>(), size_text(set), set["classes"].size());
+  const auto images = set["samples"].get<std::int64_t>();
+  const auto classes = static_cast<std::int64_t>(set["classes"].size());
+  fmt::print("{}: {}, {} {} of {}, {} {}\n", split, set["kind"].get<std::string>(), images,
+             images == 1 ? "image" : "images", size_text(set), classes,
+             classes == 1 ? "class" : "classes");
   constexpr std::size_t most = 20;
   std::size_t shown = 0;
   for (const auto& [name, count] : set["classes"].items()) {

@@ -52,6 +52,8 @@ std::shared_ptr<Backend> backend_of(const ExplainOptions& all) {
       say("warpstep explain: {}; planning for {}, see --assume\n", error.what(), default_assumed);
       return assumed(options, default_assumed);
     }
+    if (options.device.starts_with("cuda"))
+      fail<DeviceError>("{}; {} explains it without a GPU", error.what(), "--assume sm_90");
     if (options.device != "auto") throw;
     say("warpstep explain: {}; explaining the step of the ref backend\n", error.what());
     return open_backend("ref");

@@ -11,6 +11,7 @@
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
+#include "engine/core/text.h"
 #include "engine/files/checkpoint.h"
 #include "engine/files/safetensors_values.h"
 #include "models/huggingface.h"

@@ -11,6 +11,7 @@
 
 #include "data/formats/files.h"
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "engine/run/evaluate.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"

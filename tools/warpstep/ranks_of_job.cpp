@@ -122,6 +122,11 @@ void require_launcher(const Launched& launched, bool insists, const std::string&
 
 std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::atomic<bool>& stop) {
   const std::string how = options.dist == "auto" ? launcher() : options.dist;
+  const char* const world_size = std::getenv("WORLD_SIZE");
+  if (how.empty() && std::getenv("RANK") && world_size && std::atoi(world_size) > 1)
+    say("WORLD_SIZE is {}, but MASTER_ADDR is not set: this process trains alone; set it, or give "
+        "--dist none\n",
+        std::atoi(world_size));
   if (how.empty() || how == "none") return nullptr;
   const std::chrono::seconds timeout(options.timeout_seconds);
   const Launched launched;

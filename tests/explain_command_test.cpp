@@ -91,7 +91,7 @@ TEST(ExplainCommand, ExplainsItsRefusals) {
   expect("mlp --precision fp8", 2, "no precision is called 'fp8'");
   expect("mlp --device tpu", 2, "no backend is called 'tpu'");
   expect("mlp --batch 0", 2, "--batch");
-  expect("mlp --momentum 0.9", 2, "--momentum and --nesterov go with --optimizer sgd");
+  expect("mlp --momentum 0.9", 2, "--momentum goes with --optimizer sgd, lars or rmsprop");
   expect("", 2, "model");
 }
 

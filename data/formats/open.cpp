@@ -89,7 +89,6 @@ std::string whole_set(const std::string& spec) {
 // The format names what is missing.
 [[noreturn]] void no_test_part(const Format& format, const std::string& spec,
                                const OpenOptions& options) {
-  format.open_split(spec, Split::train, options);  // what else is wrong is said first
   std::string missing = spec + ": has no test part";
   try {
     format.open_split(spec, Split::test, options);

@@ -80,7 +80,7 @@ TEST(FeedWaits, AThreadThatWakesUpLateIsNotTheLoaders) {
   EXPECT_THAT(c.finding("data-wait")->advice, HasSubstr("the workers have enough time"));
   c.analysis.feed = {.buffer_ns = 20e3, .copy_ns = 10e3, .late_ns = 20e3};
   EXPECT_THAT(c.finding("data-wait")->text, HasSubstr("a thread of the host has woken up"));
-  EXPECT_THAT(c.finding("data-wait")->evidence, HasSubstr("20.0 % the batch was copied"));
+  EXPECT_THAT(c.finding("data-wait")->evidence, HasSubstr("for 20.0 % the batch was being copied"));
   EXPECT_THAT(c.finding("data-wait")->advice, HasSubstr("--steps-per-launch 8"));
   c.options()["steps_per_launch"] = 4;
   EXPECT_THAT(c.finding("data-wait")->advice, HasSubstr("--pin-cpus auto"));

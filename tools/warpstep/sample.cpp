@@ -1,6 +1,7 @@
 // warpstep sample: text from the weights of a language model.
 
 #include <fmt/format.h>
+#include <cmath>
 
 #include <algorithm>
 #include <charconv>
@@ -335,7 +336,7 @@ struct Spent {
     if (tokens > 0)
       say("; then {} more in {:.1f} ms: {:.2f} ms/token, {} tokens/s",
           grouped(static_cast<std::int64_t>(tokens)), time_ms, time_ms / count,
-          grouped(1e3 * count / time_ms));
+          grouped(std::llround(1e3 * count / time_ms)));
     if (forgotten > 0)
       say("; the context of {} was full {}, and its {} forgotten", counted(context, "token"),
           counted(static_cast<std::int64_t>(forgotten), "time"),

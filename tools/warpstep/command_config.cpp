@@ -136,7 +136,11 @@ std::vector<CLI::ConfigItem> items_of_run(const std::string& text) {
       weights.is_object() && weights.contains("file") && weights["file"].is_string()) {
     items.emplace_back().name = "weights";  // that the run began with
     items.back().inputs.push_back(weights["file"].get<std::string>());
-    if (weights.value("loaded", 0) < weights.value("of", 0)) {
+    const auto count = [&weights](const char* key) {
+      const auto found = weights.find(key);
+      return found != weights.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+    };
+    if (count("loaded") < count("of")) {
       items.emplace_back().name = "allow-missing";
       items.back().inputs.emplace_back("true");
     }

@@ -17,7 +17,7 @@ constexpr std::uint64_t plugin_interface() {
 #undef WARPSTEP_MIX_NAME
   for (const std::size_t size :
        {sizeof(Model), sizeof(Tokens), sizeof(Settings), sizeof(Graph), sizeof(Node), sizeof(Value),
-        sizeof(AnyOp), std::variant_size_v<AnyOp>, sizeof(Parameter)})
+        sizeof(AnyOp), std::variant_size_v<OpVariant>, sizeof(Parameter)})
     mixed = mix_interface(mixed, size);
   return mixed;
 }

@@ -17,9 +17,9 @@ TEST(Cases, EveryOpHasOne) {
     for (const Node& node : tried.graph.nodes) seen.insert(node.op.index());
   }
   const auto names = []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array{std::variant_alternative_t<I, AnyOp>::name...};
+    return std::array{std::variant_alternative_t<I, OpVariant>::name...};
   }
-  (std::make_index_sequence<std::variant_size_v<AnyOp>>());
+  (std::make_index_sequence<std::variant_size_v<OpVariant>>());
   for (std::size_t op = 0; op < names.size(); ++op) {
     if (names[op] == Custom::name) continue;  // the engine has no kernels for it
     EXPECT_TRUE(seen.contains(op))

@@ -1,6 +1,16 @@
 #include "engine/graph/ops/any.h"
 
 namespace warpstep {
+
+AnyOp::AnyOp(const AnyOp& op) = default;
+AnyOp::AnyOp(AnyOp&& op) noexcept = default;
+AnyOp& AnyOp::operator=(const AnyOp& op) = default;
+AnyOp& AnyOp::operator=(AnyOp&& op) noexcept = default;
+AnyOp::~AnyOp() = default;
+bool AnyOp::operator==(const AnyOp& op) const {
+  return static_cast<const OpVariant&>(*this) == static_cast<const OpVariant&>(op);
+}
+
 namespace {
 
 template <class Op>

@@ -1,6 +1,7 @@
 // The closed set of ops, and what can be asked of any of them.
 #pragma once
 
+#include <utility>
 #include <variant>
 
 #include "engine/graph/ops/attention.h"
@@ -55,8 +56,24 @@ template <class First, class... Ops>
 using VariantOf = std::variant<Ops...>;
 }
 #define WARPSTEP_NEXT_TYPE(Op) , Op
-using AnyOp = detail::VariantOf<void WARPSTEP_EACH_OP(WARPSTEP_NEXT_TYPE)>;
+using OpVariant = detail::VariantOf<void WARPSTEP_EACH_OP(WARPSTEP_NEXT_TYPE)>;
 #undef WARPSTEP_NEXT_TYPE
+
+// One of them. A class, so that copying, moving and destroying one is compiled in any.cpp alone: of
+// sixty alternatives it takes two seconds, and most files copy a graph.
+class AnyOp : public OpVariant {
+ public:
+  AnyOp() = default;
+  template <class Op>
+    requires requires { Op::traits; }
+  AnyOp(Op op) : OpVariant(std::in_place_type<Op>, std::move(op)) {}
+  AnyOp(const AnyOp& op);
+  AnyOp(AnyOp&& op) noexcept;
+  AnyOp& operator=(const AnyOp& op);
+  AnyOp& operator=(AnyOp&& op) noexcept;
+  ~AnyOp();
+  bool operator==(const AnyOp& op) const;
+};
 
 std::string_view name(const AnyOp& op);
 std::string text(const AnyOp& op);  // its attributes; empty where there are none

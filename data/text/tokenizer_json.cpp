@@ -54,6 +54,28 @@ void append_item(std::string& items, const std::string& item) {
 constexpr const char* byte_level =
     R"({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true})";
 
+// How deep lists and objects of JSON text are nested.
+int levels_of(std::string_view text) {
+  int level = 0, most = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      most = std::max(most, ++level);
+    } else if (c == ']' || c == '}') {
+      --level;
+    }
+  }
+  return most;
+}
+
 // What is read of a file, in the words of the format.
 class TokenizerReader {
  public:
@@ -85,12 +107,10 @@ class TokenizerReader {
   }
 
   void parse(const std::string& text) {
-    const auto limit = [&](int depth, PlainJson::parse_event_t, PlainJson&) {
-      if (depth > most_levels) refuse("is nested more than {} levels deep", most_levels);
-      return true;
-    };
+    // Not by a callback of the parser, which looks at all of a list after each object in it.
+    if (levels_of(text) > most_levels) refuse("is nested more than {} levels deep", most_levels);
     try {
-      file_ = PlainJson::parse(text, limit);
+      file_ = PlainJson::parse(text);
     } catch (const PlainJson::parse_error& error) {
       refuse("byte {}: is not JSON; copy it again", error.byte);
     } catch (const PlainJson::exception&) {  // a number out of range

@@ -65,7 +65,7 @@ class AnyOp : public OpVariant {
  public:
   AnyOp() = default;
   template <class Op>
-    requires requires { Op::traits; }
+  requires requires { Op::traits; }
   AnyOp(Op op) : OpVariant(std::in_place_type<Op>, std::move(op)) {}
   AnyOp(const AnyOp& op);
   AnyOp(AnyOp&& op) noexcept;

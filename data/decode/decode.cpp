@@ -71,7 +71,13 @@ void decode(const Sample& sample, const std::string& name, const Shape& shape, c
   scratch.has_alpha = false;
   const Shape wanted{shape[0], shape[1], channels};
   switch (sample.encoding) {
-    case Encoding::pixels: copy_window(sample.bytes, wanted, window, pixels); break;
+    case Encoding::pixels:
+      if (shape[2] != channels || sample.bytes.size() != idx(wanted.count()))
+        fail<DataError>("{}: {} bytes as an image of {}; images of its set have {} channels",
+                        name.empty() ? "decoded pixels" : name, sample.bytes.size(), shape.text(),
+                        channels);
+      copy_window(sample.bytes, wanted, window, pixels);
+      break;
     case Encoding::jpeg:
       if (!scratch.jpeg) scratch.jpeg = std::make_unique<JpegDecoder>();
       scratch.jpeg->decode(sample.bytes, name, window, channels, pixels, scratch.choice.jpeg_route);

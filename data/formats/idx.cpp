@@ -83,15 +83,15 @@ class IdxFile {
           path_, at_ + bytes, file_bytes_);
     }
   }
-  // Refuses an expansion that images never have, unless the user allows it with --memory.
-  void expect_usual(std::uint64_t bytes, std::uint64_t allowed_bytes) const {
+  // Refuses an expansion that a data set never has, unless the user allows it with --memory.
+  void expect_usual(std::uint64_t bytes, std::uint64_t allowed_bytes, const char* what) const {
     if (gzdirect(file_.get()) != 0 || bytes <= allowed_bytes ||
         bytes <= file_bytes_ * usual_expansion + spare_bytes)
       return;
     fail<DataError>(
-        "{}: the header announces {} bytes of images, {} times the file's size; if that is right, "
+        "{}: the header announces {} bytes of {}, {} times the file's size; if that is right, "
         "unpack it with gunzip, or allow it with --memory",
-        path_, bytes, bytes / std::max<std::uint64_t>(1, file_bytes_));
+        path_, bytes, what, bytes / std::max<std::uint64_t>(1, file_bytes_));
   }
   void expect_end() {
     std::uint8_t more = 0;
@@ -146,11 +146,21 @@ std::string need_file(const std::string& folder, Split split, const char* what, 
   return path;
 }
 
-std::vector<std::uint8_t> read_idx_labels(const std::string& folder, Split split) {
+std::vector<std::uint8_t> read_idx_labels(const std::string& folder, Split split,
+                                          const OpenOptions& options) {
   IdxFile file(need_file(folder, split, "labels", "idx1"));
   file.expect_magic(0x00000801, "labels");
   const std::uint32_t count = file.word();
   if (count == 0) fail<DataError>("{}: byte 4: has no labels", file.path());
+  file.expect_bytes(count);
+  file.expect_usual(count, options.memory_bytes, "labels");
+  // Before they are read: in memory a label takes five bytes.
+  if (const std::string images = find_file(folder, split, "images", "idx3"); !images.empty()) {
+    IdxFile of_images(images);
+    of_images.expect_magic(0x00000803, "images");
+    if (const std::uint32_t found = of_images.word(); found != count)
+      fail<DataError>("{}: byte 4: has {} images, but there are {} labels", images, found, count);
+  }
   return file.read_announced(count);
 }
 
@@ -185,7 +195,7 @@ void read_images(const std::string& path, const OpenOptions& options, MemoryPart
         "them to an .npy file, which is mapped and needs none",
         path, count, height, width, bytes, most,
         options.memory_bytes == most ? "--memory allows" : "this process may use");
-  file.expect_usual(bytes, options.memory_bytes);
+  file.expect_usual(bytes, options.memory_bytes, "images");
   parts.shape = Shape{height, width, 1};
   parts.pixels = file.read_announced(bytes);
 }
@@ -201,12 +211,14 @@ std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split,
   MemoryParts parts;
   parts.kind = "IDX";
   parts.path = need_file(folder, split, "images", "idx3");
-  const std::vector<std::uint8_t> labels = read_idx_labels(folder, split);
+  const std::vector<std::uint8_t> labels = read_idx_labels(folder, split, options);
   parts.labels.assign(labels.begin(), labels.end());
   // The training split, if it exists, defines the number of classes.
   const bool own =
       split == Split::train || find_file(folder, Split::train, "labels", "idx1").empty();
-  const std::vector<std::uint8_t> deciding = own ? labels : read_idx_labels(folder, Split::train);
+  const std::vector<std::uint8_t> others =
+      own ? std::vector<std::uint8_t>() : read_idx_labels(folder, Split::train, options);
+  const std::vector<std::uint8_t>& deciding = own ? labels : others;
   const int classes = *std::max_element(deciding.begin(), deciding.end()) + 1;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] >= classes) {

@@ -104,6 +104,18 @@ TEST_F(IdxMemory, RefusesWhatNoZippedFileOfImagesHolds) {
   EXPECT_EQ(open_idx(folder_.path(), Split::train, {.memory_bytes = bytes})->size(), count);
 }
 
+// Their bytes are not read, and are missing here.
+TEST_F(IdxMemory, ComparesHowManyLabelsThereAreBeforeItReadsThem) {
+  put_images(0);
+  std::filesystem::remove(labels_);
+  put(labels_ + ".gz", gzipped(idx_header(1, {1000})));
+  EXPECT_THAT(refusal(), HasSubstr("has 200 images, but there are 1000 labels"));
+  Bytes file = gzipped(idx_header(1, {90'000'000}));
+  file.resize(100'000, 0);  // large enough to hold them
+  put(labels_ + ".gz", file);
+  EXPECT_THAT(refusal(), HasSubstr("announces 90000000 bytes of labels, 900 times the file"));
+}
+
 TEST_F(IdxMemory, DoesNotWaitForAPipe) {
   put_images(all_bytes);
   for (const std::string& path : {images_, labels_}) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "data/formats/many.h"
 #include "data/io/file.h"
 #include "engine/core/error.h"
 
@@ -13,6 +14,7 @@ MemoryDataset::MemoryDataset(MemoryParts parts) : parts_(std::move(parts)) {
     fail<UsageError>("{}: {} bytes of pixels for {} samples of {}", parts_.path,
                      parts_.pixels.size(), parts_.labels.size(), parts_.shape.text());
   }
+  check_labels(parts_.labels, parts_.classes.size(), parts_.path);
   Hash hash;
   hash.add(std::uint64_t{parts_.pixels.size()});
   for (const std::int64_t extent : parts_.shape.extents()) {

@@ -20,7 +20,8 @@ struct MemoryParts {
 
 class MemoryDataset : public Dataset {
  public:
-  explicit MemoryDataset(MemoryParts parts);  // throws UsageError when the parts do not match
+  // Throws UsageError when the parts do not match, DataError for a label beyond the classes.
+  explicit MemoryDataset(MemoryParts parts);
 
   std::string kind() const override { return parts_.kind; }
   std::string path() const override { return parts_.path; }

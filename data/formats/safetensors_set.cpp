@@ -12,6 +12,7 @@
 #include "data/formats/labels.h"
 #include "data/formats/many.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "engine/files/safetensors.h"
 
 namespace warpstep::data {
@@ -58,7 +59,9 @@ std::vector<std::int32_t> labels_of(Open& open) {
 std::vector<std::string> class_names_of(const Open& open) {
   const auto found = open.header.metadata().find("classes");
   if (found == open.header.metadata().end()) return {};
-  const auto json = nlohmann::json::parse(found->second, nullptr, false);
+  constexpr std::size_t most_bytes = std::size_t{1} << 24;  // as of classes.txt
+  const std::string_view text = found->second;
+  const auto json = parse_json<nlohmann::json>(text.size() <= most_bytes ? text : "");
   std::vector<std::string> names;
   if (json.is_array()) {
     for (const auto& entry : json) {

@@ -146,6 +146,9 @@ TEST_F(SafetensorsSet, RefusesDecodedSetsThatDoNotFit) {
   for (const char* classes : {"cat", "[]", "[1,2]", R"(["a","a"])", R"({"a":1})"})
     EXPECT_THAT(refusal({image(), labels()}, {{"classes", classes}}),
                 HasSubstr("not a JSON array of different names"));
+  const std::string begin(100'000, '['), end(100'000, ']');  // as of an attack
+  EXPECT_THAT(refusal({image(), labels()}, {{"classes", begin + end}}),
+              HasSubstr("not a JSON array of different names"));
   labels_[1] = -1;
   EXPECT_THAT(refusal({image(), labels()}), HasSubstr("sample 1 has label -1"));
 }

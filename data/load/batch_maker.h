@@ -33,7 +33,7 @@ enum class Tail : std::uint8_t {
 // How a row is handled whose sample cannot be decoded.
 enum class DataErrors : std::uint8_t {
   fail,  // next() throws when it reaches the row's batch
-  skip,  // the row repeats the next good row of its batch
+  skip,  // the row repeats the next good row of its batch; where Tail pads, if there is none: mask
   mask   // zeros with label -1, which are not counted
 };
 
@@ -226,7 +226,7 @@ class BatchMaker {
   // Prepares the next epoch halfway through this one, so that no worker waits at the boundary.
   virtual void prepare_next(Position position) = 0;
   // The batch's inputs in `slot`, and its count.
-  virtual void describe(std::span<const std::byte> slot, std::size_t bad, Batch& batch) const = 0;
+  virtual void describe(std::span<const std::byte> slot, Batch& batch) const = 0;
 };
 
 }  // namespace warpstep::data

@@ -133,10 +133,62 @@ TEST(DataErrorPolicy, SkipNeedsAGoodRow) {
   Broken broken(DataErrors::skip);
   broken.with.batch = 1;
   Loader loader(broken.set, broken.with);
-  EXPECT_THAT(message_of([&] {
-                for (int step = 0; step < 40; ++step) loader.next();
-              }),
-              HasSubstr("every sample of this batch is broken"));
+  EXPECT_THAT(
+      message_of([&] {
+        for (int step = 0; step < 40; ++step) loader.next();
+      }),
+      AllOf(HasSubstr("every sample of this batch is broken"), HasSubstr("--data-errors mask")));
+}
+
+// The last batch of an evaluation may be one row, and that broken.
+TEST(DataErrorPolicy, SkipMasksARowOfAnEvaluationWithoutAnotherOne) {
+  Broken broken(DataErrors::skip);
+  broken.with.batch = 1;
+  broken.with.tail = Tail::pad;
+  Loader loader(broken.set, broken.with);
+  std::int64_t counted = 0, masked = 0;
+  for (int step = 0; step < 40; ++step) {
+    const Batch& batch = loader.next();
+    counted += batch.count;
+    if (labels_of(batch)[0] < 0) ++masked;
+  }
+  EXPECT_EQ(counted, 39);
+  EXPECT_EQ(masked, 1);
+  EXPECT_EQ(loader.bad_count(), 1U);
+}
+
+// Of a user's own set. Sample 3 has one label, and pixels of as many channels.
+struct Own final : testing::Uneven {
+  Own(std::int32_t its_label, std::int64_t its_channels)
+      : Uneven(8), label3(its_label), shape3{4, 5, its_channels} {}
+  std::int32_t label(std::uint64_t index) const override {
+    return index == 3 ? label3 : Uneven::label(index);
+  }
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
+    if (index != 3) return Uneven::fetch(index, scratch);
+    return {std::span(pixels).first(idx(shape3.count())), Encoding::pixels, shape3};
+  }
+  std::int32_t label3;
+  Shape shape3;
+  std::vector<std::uint8_t> pixels = std::vector<std::uint8_t>(100);
+};
+
+TEST(UsersSet, HasLabelsOfItsClasses) {
+  for (const std::int32_t label : {-1, 2})
+    EXPECT_THAT(message_of([&] { Loader(std::make_shared<Own>(label, 3), plain_options(8)); }),
+                HasSubstr(fmt::format("memory[3]: has label {}, but labels of 2 classes", label)));
+  for (const std::int32_t label : {-1, 1}) {
+    MemoryParts parts{"test", "memory", Shape{1, 1, 1}, {1, 2}, {0, label}, {"a"}};
+    EXPECT_THAT(message_of([&] { const MemoryDataset set(std::move(parts)); }),
+                HasSubstr(fmt::format("memory: sample 1 has label {}", label)));
+  }
+}
+
+TEST(UsersSet, HasPixelsOfOneNumberOfChannels) {
+  Loader loader(std::make_shared<Own>(0, 1), plain_options(8));
+  EXPECT_THAT(message_of([&] { loader.next(); }),
+              AllOf(HasSubstr("20 bytes as an image of 4x5x1; images of its set have 3 channels"),
+                    HasSubstr("(sample 3 of")));
 }
 
 // A JPEG that is cut: some windows of it are good, and which is not a matter of the tier.

@@ -70,7 +70,17 @@ class FillTimes {
   Sums before_;
 };
 
+// Also of a plugin's set, or a user's own: the loss writes to the place that a label names.
+void check_labels_of(const Dataset& dataset) {
+  const auto classes = static_cast<std::int64_t>(dataset.classes().size());
+  for (std::uint64_t i = 0; i < dataset.size(); ++i)
+    if (const std::int32_t label = dataset.label(i); label < 0 || label >= classes)
+      fail<DataError>("{}: has label {}, but labels of {} classes are 0 to {}", dataset.name(i),
+                      label, classes, classes - 1);
+}
+
 void check(const LoaderOptions& options, const Dataset& dataset, const Shape& shape) {
+  check_labels_of(dataset);
   if (options.batch < 1 || options.batch > max_batch)
     fail<UsageError>("batch {}: must be from 1 to {}", options.batch, max_batch);
   if (options.world < 1 || options.rank >= options.world)
@@ -221,13 +231,12 @@ std::uint64_t ImageBatches::worker_bytes() const {
   return dataset_->max_fetched_bytes() + decoded + sized + 2 * row + thread_bytes;
 }
 
-void ImageBatches::describe(std::span<const std::byte> slot, std::size_t bad, Batch& batch) const {
+void ImageBatches::describe(std::span<const std::byte> slot, Batch& batch) const {
   const SlotParts<const std::byte> parts(slot, layout_, options_.batch);
   batch.add("images", is_resident_ ? options_.resident : parts.images);
   batch.add("labels", parts.labels);
   batch.add("rows", parts.plans);
-  batch.count = rows_of(batch.position);
-  if (options_.errors == DataErrors::mask) batch.count -= static_cast<std::int64_t>(bad);
+  batch.count = std::ranges::count_if(parts.labels, [](std::int32_t label) { return label >= 0; });
   batch.weight.reset();
   if (!options_.class_weights.empty())
     batch.weight = loss_weight(parts.labels, parts.plans, options_.class_weights);
@@ -382,13 +391,13 @@ void ImageBatches::replace_bad(const SlotView& slot, std::int64_t samples,
   for (const BadSample& sample : bad) is_bad[idx(sample.row)] = 1;
   for (BadSample& sample : bad) {
     const std::int64_t row = sample.row;
-    if (options_.errors == DataErrors::mask) {
-      const auto image = image_of(slot, row);
-      std::fill(image.begin(), image.end(), std::uint8_t{0});
-      slot.labels[idx(row)] = -1;
-      slot.plans[idx(row)] = {};
-    } else if (!copy_good_row(slot, row, is_bad)) {
-      sample.message += "; every sample of this batch is broken: nothing to substitute";
+    const bool copied = options_.errors == DataErrors::skip && copy_good_row(slot, row, is_bad);
+    // With nothing to copy: the last batch of an evaluation may be this row alone.
+    if (!copied && (options_.errors == DataErrors::mask || evaluates())) {
+      pad_row(row, slot);
+    } else if (!copied) {
+      sample.message +=
+          "; every sample of this batch is broken: nothing to substitute; use --data-errors mask";
       sample.fatal = true;
       return;
     }

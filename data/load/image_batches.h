@@ -83,7 +83,7 @@ class ImageBatches final : public BatchMaker {
   void finish(Position position, std::span<std::byte> slot, MakerState& state,
               std::vector<BadSample>& bad) const override;
   void prepare_next(Position position) override;
-  void describe(std::span<const std::byte> slot, std::size_t bad, Batch& batch) const override;
+  void describe(std::span<const std::byte> slot, Batch& batch) const override;
 
  private:
   std::int64_t rows_of(Position position) const;  // rows that hold samples; the rest is padding

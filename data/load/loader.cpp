@@ -217,7 +217,7 @@ const Batch& Loader::next() {
   batch_.inputs.clear();
   batch_.slot = slot.bytes;
   batch_.wait_ns = wait_ns;
-  maker_->describe(slot.bytes, slot.bad.size(), batch_);
+  maker_->describe(slot.bytes, batch_);
   ++next_;
   return batch_;
 }

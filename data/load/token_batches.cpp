@@ -192,7 +192,7 @@ void TokenBatches::finish(Position, std::span<std::byte> slot, MakerState& state
   add_time(state.times.transforms_ns[0], now_ns() - from);
 }
 
-void TokenBatches::describe(std::span<const std::byte> slot, std::size_t, Batch& batch) const {
+void TokenBatches::describe(std::span<const std::byte> slot, Batch& batch) const {
   batch.add("tokens", part(slot, 0));
   batch.add("order", part(slot, 2));
   const auto labels = part(slot, 1);

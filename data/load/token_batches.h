@@ -71,7 +71,7 @@ class TokenBatches final : public BatchMaker {
   void finish(Position position, std::span<std::byte> slot, MakerState& state,
               std::vector<BadSample>& bad) const override;
   void prepare_next(Position) override {}
-  void describe(std::span<const std::byte> slot, std::size_t bad, Batch& batch) const override;
+  void describe(std::span<const std::byte> slot, Batch& batch) const override;
 
  private:
   std::uint64_t place_of(Position position, std::int64_t row) const;

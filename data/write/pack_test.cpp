@@ -146,6 +146,26 @@ TEST_F(Pack, MakesBaselineJpegSeekableAndLosesNothing) {
   EXPECT_EQ(as_is, fs::file_size(jpegs + "/train/a/0.jpg"));
 }
 
+TEST_F(Pack, WritesIntoTheFolderThatALinkNames) {
+  const std::string link = folder_ / "link";
+  fs::create_directory_symlink("out", link);
+  EXPECT_THAT(message_of([&] { pack(from_, link); }), HasSubstr("link to a folder that does not"));
+  fs::create_directory(out_);
+  pack(from_, link);
+  EXPECT_TRUE(fs::is_symlink(link));
+  expect_equal(from_, out_, Split::train);
+  EXPECT_THAT(names_in(folder_.path()), UnorderedElementsAre("from", "link", "out"));
+}
+
+TEST_F(Pack, LeavesTheCurrentFolderInPlace) {
+  const fs::path before = fs::current_path();
+  fs::create_directory(out_);
+  fs::current_path(out_);
+  const std::string refusal = message_of([] { pack("../from", "."); });
+  fs::current_path(before);
+  EXPECT_THAT(refusal, HasSubstr(".: is the current folder"));
+}
+
 TEST_F(Pack, RefusesAnOutThatHoldsSomething) {
   put(out_ + "/mine", std::string("x"));
   EXPECT_THAT(message_of([&] { pack(from_, out_); }),

@@ -49,9 +49,29 @@ NewFolder::NewFolder(const std::string& out) : out_(fs::absolute(out).lexically_
   if (!out_.has_filename()) out_ = out_.parent_path();  // "set/"
   if (exists(out) && (!is_folder(out) || !fs::is_empty(out)))
     fail<DataError>("{}: exists and is not an empty folder; name another one", out);
+  const bool replaces = exists(out);
+  if (replaces) out_ = fs::canonical(out);  // of a link the folder that it names
+  if (!replaces && fs::is_symlink(out_))
+    fail<DataError>("{}: is a link to a folder that does not exist; make it, or name another one",
+                    out);
+  if (replaces && fs::equivalent(out_, fs::current_path()))  // the data's path may begin with ..
+    fail<DataError>("{}: is the current folder, which cannot be replaced; name a folder in it",
+                    out);
   folder_ = out_.parent_path() / fmt::format(".{}.tmp-{}", out_.filename().string(), ::getpid());
   fs::create_directories(out_.parent_path());
   fs::remove_all(folder_);  // left by a killed process with the same number
+  fs::create_directory(folder_);
+  if (!replaces) return;
+  // As commit() does, but before the work: a folder where a disk is mounted cannot be replaced.
+  std::error_code error;
+  fs::rename(folder_, out_, error);
+  if (error) {
+    fs::remove_all(folder_);
+    fail<DataError>(
+        "{}: cannot be replaced ({}), for example because a disk is mounted there; name "
+        "a folder in it",
+        out, error.message());
+  }
   fs::create_directory(folder_);
 }
 

@@ -69,8 +69,7 @@ std::uint64_t WindowStarts::at(std::uint64_t epoch, std::uint64_t place) const {
     case Windows::shuffled: break;
   }
   const std::uint64_t slack = tokens_ - 1 - count_ * sequence;
-  const std::uint64_t offset =
-      draw_below(std::min(slack + 1, sequence), seed_, epoch, offset_index);
+  const std::uint64_t offset = draw_below(slack + 1, seed_, epoch, offset_index);
   return offset + Feistel(count_, seed_, epoch, 0).at(place) * sequence;
 }
 

@@ -102,7 +102,18 @@ TEST(TokenBatches, ShuffledWindowsOfAnEpochDoNotOverlap) {
     for (const std::uint64_t begin : begins) EXPECT_EQ(begin % 7, *begins.begin() % 7);
     offsets.insert(*begins.begin());
   }
-  EXPECT_EQ(offsets.size(), 7U);
+  EXPECT_GT(offsets.size(), 7U);
+}
+
+// Also those at the end, which no window of an offset below its length has.
+TEST(TokenBatches, ShuffledWindowsReachEveryToken) {
+  const Counting set(20);
+  const WindowStarts starts(set.open(), {7, Windows::shuffled}, 5);
+  ASSERT_EQ(starts.count(), 1U);
+  std::set<std::uint64_t> begins;
+  for (std::uint64_t epoch = 0; epoch < 200; ++epoch) begins.insert(starts.at(epoch, 0));
+  EXPECT_EQ(begins.size(), 13U);
+  EXPECT_EQ(*begins.rbegin() + 7, 19U);  // the last token is a label
 }
 
 TEST(TokenBatches, RandomWindowsBeginAnywhere) {

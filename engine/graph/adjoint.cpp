@@ -13,6 +13,10 @@ Tensor Adjoint::d_out(int i) const {
 }
 
 void Adjoint::give(int i, Tensor gradient) {
+  const Shape &wanted = in(i).type().shape, &given = gradient.type().shape;
+  if (std::holds_alternative<Custom>(node_.op) && given != wanted)
+    fail<ShapeError>("{}: its grad() gives a gradient of {} for input {}, which is {}",
+                     node_.title(), given.text(), i, wanted.text());
   int& slot = gradients_[idx(in(i).id)];
   if (slot < 0) {
     slot = gradient.id;

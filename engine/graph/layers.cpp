@@ -243,6 +243,8 @@ Tensor dropout(Tensor x, double rate, Where where) {
 
 Tensor custom(std::string name, std::shared_ptr<const CustomOp> op, const std::vector<Tensor>& in,
               Where where) {
+  if (!op) fail<UsageError>("custom(\"{}\"): the op is null", name);
+  if (in.empty()) fail<UsageError>("custom(\"{}\"): {} has no inputs", name, op->name());
   return record_one(Custom{std::move(op)}, in, std::move(name), where);
 }
 

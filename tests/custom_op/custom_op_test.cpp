@@ -192,7 +192,7 @@ TEST_F(CustomOpStep, IsListedByItsOwnName) {
 }
 
 // An op without kernels and without any of the optional functions.
-class Halved final : public CustomOp {
+class Halved : public CustomOp {
  public:
   std::string_view name() const override { return "halved"; }
   Types infer(const Types& in) const override { return in; }
@@ -244,6 +244,34 @@ TEST(CustomOp, LossIsScaledInFp16) {
       ++scaled;
     }
   EXPECT_EQ(scaled, 1);
+}
+
+class WithoutOutput final : public Halved {
+ public:
+  Types infer(const Types&) const override { return {}; }
+};
+
+// Its adjoint gives its first input the gradient of the second.
+class Swapped final : public Halved {
+ public:
+  Types infer(const Types& in) const override { return {in[1]}; }
+  void grad(Adjoint& adjoint) const override { adjoint.give(0, adjoint.d_out()); }
+};
+
+TEST(CustomOp, SaysWhatAUsersOpDoesWrong) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {4, 3}});
+  EXPECT_THAT([&] { custom("none", nullptr, {x}); },
+              ThrowsMessage<UsageError>(HasSubstr("custom(\"none\"): the op is null")));
+  EXPECT_THAT([&] { custom("half", std::make_shared<Halved>(), {}); },
+              ThrowsMessage<UsageError>(HasSubstr("halved has no inputs")));
+  EXPECT_THAT([&] { custom("empty", std::make_shared<WithoutOutput>(), {x}); },
+              ThrowsMessage<ShapeError>(HasSubstr("its infer() gives no output")));
+  const Tensor h = custom("swap", std::make_shared<Swapped>(), {linear("a", x, {.out = 5}), x});
+  cross_entropy(h, g.input("labels", {DType::i32, {4}}));
+  EXPECT_THAT([&] { differentiate(g); },
+              ThrowsMessage<ShapeError>(HasSubstr("gives a gradient of 4x3 for input 0, which is "
+                                                  "4x5")));
 }
 
 // x -> x; the gradient passes unchanged.

@@ -11,7 +11,9 @@ void CustomOp::grad(Adjoint&) const {
 }
 
 Types infer(const Custom& op, const Types& in) {
-  return op.op->infer(in);
+  Types out = op.op->infer(in);
+  if (out.empty()) fail<ShapeError>("its infer() gives no output; an op has at least one");
+  return out;
 }
 
 void grad(const Custom& op, Adjoint& adjoint) {

@@ -14,6 +14,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* augmented =
     "random-crop=8:pad=2,flip,contrast=0.2,random-mask=0.1:dilate,normalize,mixup=0.5,cutmix=1";
@@ -153,6 +154,17 @@ TEST_F(Loading, ToleratesABrokenFirstSample) {
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_THAT(read_file(a_ + "/bad_samples.jsonl"), HasSubstr(file_name(0)));
   }
+}
+
+TEST_F(Loading, NotesAMeanWithoutEffectAndAnEvaluationOfAPart) {
+  const Ended ended = train(data_, a_,
+                            {"--transforms", "flip,scale", "--mean", "0.5", "0.5", "0.5", "--std",
+                             "0.2", "0.2", "0.2", "--limit-batches", "1"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("note: --mean and --std have no effect"));
+  EXPECT_THAT(run({"eval", a_}).err,
+              HasSubstr("note: 1 of 2 batches are evaluated, as in the run"));
+  EXPECT_THAT(run({"eval", a_, "--limit-batches", "0"}).err, Not(HasSubstr("are evaluated")));
 }
 
 TEST_F(Loading, TakesPackedSetsForTheirFolder) {

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view prefix = "checkpoint-", suffix = ".safetensors";
+constexpr std::string_view prefix = "checkpoint-", suffix = ".safetensors", set_aside = ".old";
 
 // The step in a name that checkpoint_path() gives, and in no other: a file that a user put there
 // must not count as the newest.
@@ -58,6 +58,23 @@ std::vector<fs::path> checkpoints(const fs::path& run) {
     if (is_checkpoint_name(entry.path().filename().string())) paths.push_back(entry.path());
   std::ranges::sort(paths, {}, step_of);
   return paths;
+}
+
+fs::path free_aside(const fs::path& path) {
+  const std::string name = path.string() + std::string(set_aside);
+  fs::path aside = name;
+  for (int number = 2; fs::exists(fs::symlink_status(aside)); ++number)
+    aside = fmt::format("{}-{}", name, number);
+  return aside;
+}
+
+std::string_view name_before_aside(std::string_view name) {
+  const std::size_t end = name.rfind(set_aside);
+  if (end == name.npos) return name;
+  const std::string_view rest = name.substr(end + set_aside.size());
+  const bool is_number =
+      rest.size() > 1 && rest[0] == '-' && rest.find_first_not_of("0123456789", 1) == rest.npos;
+  return rest.empty() || is_number ? name.substr(0, end) : name;
 }
 
 fs::path newest_checkpoint(const fs::path& run) {
@@ -149,8 +166,7 @@ void link_or_copy(const fs::path& from, const fs::path& to) {
 }
 
 void rename_aside(const fs::path& path, std::string_view why) {
-  fs::path aside = path;
-  aside += set_aside;
+  const fs::path aside = free_aside(path);
   fs::rename(path, aside);
   say("{}: renamed to {}\n", why, aside.filename().string());
 }

@@ -15,8 +15,10 @@ namespace warpstep::tools {
 
 // The checkpoint with the best evaluation.
 inline constexpr std::string_view best_name = "best.safetensors";
-// Appended to the names of checkpoints after the one that a run resumes from.
-inline constexpr std::string_view set_aside = ".old";
+// Checkpoints after the one that a run resumes from are renamed: NAME.old, or NAME.old-2 and so on
+// where that exists. This is the first name of them that is free.
+std::filesystem::path free_aside(const std::filesystem::path& path);
+std::string_view name_before_aside(std::string_view name);  // NAME of NAME.old-2; others unchanged
 
 bool is_checkpoint_name(std::string_view name);  // "checkpoint-00000624.safetensors"
 std::filesystem::path checkpoint_path(const std::filesystem::path& run, std::uint64_t step);

@@ -102,6 +102,18 @@ TEST(CheckpointFiles, AreThoseOfTheirNamesAlone) {
   EXPECT_EQ(step_of(newest_checkpoint(folder.path())), 100'000'000U) << "by number, not by text";
 }
 
+TEST(CheckpointFiles, AreSetAsideByNamesOfTheirOwn) {
+  const data::testing::TemporaryFolder folder;
+  const std::string path = folder / "best.safetensors";
+  for (const char* end : {".old", ".old-2", ".old-3"}) {
+    EXPECT_EQ(free_aside(path), path + end);
+    EXPECT_EQ(name_before_aside("best.safetensors" + std::string(end)), "best.safetensors");
+    write_atomically(path + end, "x");
+  }
+  for (const char* name : {"a", "a.old.txt", "a.old-", "a.old2", "a.old-2x", "a.older"})
+    EXPECT_EQ(name_before_aside(name), name);
+}
+
 TEST_F(BestOfRun, IsFoundAgainAmongTheOthers) {
   save(1, 7);
   save(2, 8);
@@ -111,8 +123,11 @@ TEST_F(BestOfRun, IsFoundAgainAmongTheOthers) {
   EXPECT_EQ(BestCheckpoint::reopen(run_, 3, true).best()->step, 2U);
   EXPECT_EQ(BestCheckpoint::reopen(run_, 1, true).best()->step, 1U);
   EXPECT_TRUE(fs::exists(run_ / "best.safetensors.old"));
+  const std::string set_aside = read_file(run_ / "best.safetensors.old");
   write_atomically(run_ / best_name, "no checkpoint");
   EXPECT_EQ(BestCheckpoint::reopen(run_, 3, true).best()->step, 2U);
+  EXPECT_EQ(read_file(run_ / "best.safetensors.old"), set_aside);
+  EXPECT_EQ(read_file(run_ / "best.safetensors.old-2"), "no checkpoint");
 }
 
 }  // namespace

@@ -354,6 +354,11 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   if (const std::string pinned = device.pinning.text(); !pinned.empty())
     say("pinned: {}\n", pinned);
   start_feeder(source, *program);
+  if (const std::uint64_t steps = source.loader->steps_per_epoch();
+      options.limit_batches > 0 && options.limit_batches < steps &&
+      !parser.given("--limit-batches"))
+    say("note: {} of {} batches are evaluated, as in the run; --limit-batches 0 takes all\n",
+        options.limit_batches, steps);
   load_weights_for(subject, source, program->store());
   const Measured measured = measure(*program, source, request, options.limit_batches);
   if (!std::isfinite(measured.score.loss()))

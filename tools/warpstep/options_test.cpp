@@ -496,6 +496,9 @@ TEST(Options, WithoutEffectAreNamed) {
               IsEmpty());
   EXPECT_THAT(useless({"gpt2", "--transforms", "flip"}, true),
               ElementsAre("--transforms has no effect without images"));
+  EXPECT_THAT(useless({"mlp", "--val-seed", "7"}),
+              ElementsAre("--val-seed has no effect without --val-split"));
+  EXPECT_THAT(useless({"mlp", "--val-seed", "7", "--val-split", "0.1"}), IsEmpty());
   EXPECT_THAT(useless({"mlp", "--sequence", "64"}),
               ElementsAre("--sequence has no effect without text"));
   EXPECT_THAT(

@@ -266,6 +266,7 @@ std::vector<std::string> useless_options(const Parser& parser, const RunOptions&
       {"--decay", o.weight_decay != 0, "--weight-decay"},
       {"--min-delta", watches, "--patience"},
       {"--monitor", watches, "--patience"},
+      {"--val-seed", is_text || o.val_split >= 0, "--val-split"},
       {"--max-bad", is_text || o.data_errors != "fail", "--data-errors skip or mask"},
       {"--profile-schedule", o.profile == "spans" || o.profile == "deep",
        "--profile spans or deep"},

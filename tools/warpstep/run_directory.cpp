@@ -137,7 +137,7 @@ constexpr std::string_view metrics_name = "metrics.jsonl";
 constexpr std::string_view tokenizer_name = "tokenizer.json";
 
 bool is_one_of_ours(std::string_view name) {
-  if (name.ends_with(set_aside)) name.remove_suffix(set_aside.size());
+  name = name_before_aside(name);
   return is_checkpoint_name(name) || name == best_name || name == "config.json" ||
          name == metrics_name || name == "summary.json" || name == "bad_samples.jsonl" ||
          name == "curves.png" || name == "report.html" || name == "report-tb.html" ||
@@ -200,8 +200,7 @@ void remove_run(const fs::path& run) {
 void set_aside_after(const fs::path& run, std::uint64_t step) {
   for (const fs::path& path : checkpoints(run)) {
     if (step_of(path) <= step) continue;
-    fs::path aside = path;
-    aside += set_aside;
+    const fs::path aside = free_aside(path);
     fs::rename(path, aside);
     say("{} is after the checkpoint resumed from: renamed to {}\n", path.string(),
         aside.filename().string());
@@ -253,8 +252,20 @@ RunDirectory::RunDirectory(fs::path path)
 
 namespace {
 
+bool holds_run(const fs::path& path) {
+  return fs::exists(path / "config.json") || fs::exists(path / metrics_name);
+}
+
+// A model of transformers, among others, has a config.json, too; a damaged one may be a run's.
+bool has_foreign_config(const fs::path& path) {
+  const fs::path config = path / "config.json";
+  if (fs::exists(path / metrics_name) || !fs::exists(config)) return false;
+  const Json json = parse_json<Json>(read_file(config));
+  return !json.is_discarded() && !(json.is_object() && json.contains("options"));
+}
+
 [[noreturn]] void refuse_used(const fs::path& path, const fs::path& entry) {
-  if (fs::exists(path / "config.json") || fs::exists(path / metrics_name))
+  if (holds_run(path))
     fail<UsageError>(
         "--out {0} is not empty; continue it with --resume {0}, replace it with --overwrite, or "
         "choose another --out",
@@ -273,6 +284,9 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
   if (error || !fs::is_directory(path))
     fail<DataError>("--out {}: cannot make this directory ({}); choose another --out",
                     path.string(), error ? error.message() : "it is a file");
+  if (has_foreign_config(path))
+    fail<UsageError>("--out {}: has a config.json that is not of a run; choose another --out",
+                     path.string());
   if (overwrite) remove_run(path);
   for (const fs::path& entry : entries_of(path))
     if (!overwrite && entry.filename() != lock_name) refuse_used(path, entry);  // its own lock

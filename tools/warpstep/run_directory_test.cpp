@@ -21,7 +21,8 @@ TEST(RunDirectory, OverwritesAllThatARunWroteAndNothingElse) {
       put(run + place + std::string(format) + "/x", std::string("old"));
   for (const char* name :
        {"/session.prof", "/session-2.prof", "/config.json", "/best.safetensors", "/metrics.jsonl",
-        "/tokenizer.json", "/ranks/1/session.prof", "/ranks/1/config.json", "/ranks/2/config.json"})
+        "/best.safetensors.old", "/best.safetensors.old-2", "/tokenizer.json",
+        "/ranks/1/session.prof", "/ranks/1/config.json", "/ranks/2/config.json"})
     put(run + name, std::string("old"));
   for (const char* name : {"/notes.txt", "/trace/mine.json", "/ranks/1/notes.txt"})
     put(run + name, std::string("a user's"));
@@ -37,6 +38,13 @@ TEST(RunDirectory, OverwritesAllThatARunWroteAndNothingElse) {
     put(folder / name, std::string("a user's"));
   RunDirectory::create(folder / "model", true);
   EXPECT_TRUE(fs::exists(folder / "model/tokenizer.json"));
+  put(folder / "model/config.json", std::string(R"({"architectures": ["GPT2LMHeadModel"]})"));
+  fs::remove(folder / "model/metrics.jsonl");
+  for (const bool overwrite : {false, true})
+    EXPECT_THAT([&] { RunDirectory::create(folder / "model", overwrite); },
+                testing::ThrowsMessage<UsageError>(
+                    testing::HasSubstr("has a config.json that is not of a run")));
+  EXPECT_TRUE(fs::exists(folder / "model/config.json"));
 }
 
 TEST(DefaultOut, IsOfOneProcessAloneAndGoesIfNothingIsWritten) {

@@ -194,7 +194,11 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
     fail<UsageError>("{} without {}: --mean and --std are given together or not at all",
                      options.std.empty() ? "--mean" : "--std",
                      options.std.empty() ? "--std" : "--mean");
-  if (!training.recipe.normalizes() && !test.recipe.normalizes()) return;
+  if (!training.recipe.normalizes() && !test.recipe.normalizes()) {
+    if (!options.mean.empty())
+      say("note: --mean and --std have no effect: the transforms scale and do not normalize\n");
+    return;
+  }
   const auto channels = idx(training.dataset->image_shape()[2]);
   if (options.mean.empty() && (training.recipe.has("yuv") || test.recipe.has("yuv")))
     fail<UsageError>(

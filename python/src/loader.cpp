@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "data/formats/cached.h"
@@ -58,6 +59,20 @@ void require_possible(const data::Recipe& recipe, bool floats) {
   }
 }
 
+// Refuses a mean and std that would be ignored, or make no numbers.
+void require_usable(const LoaderRequest& request, const data::Recipe& recipe) {
+  if (request.mean.empty() && request.std.empty()) return;
+  if (!request.floats)
+    fail<UsageError>("mean and std have no effect on bytes: use dtype='float32'");
+  if (!recipe.normalizes())
+    fail<UsageError>("mean and std have no effect beside the transform scale: add normalize");
+  for (const double std : request.std)
+    if (!(std > 0 && std::isfinite(std)))
+      fail<UsageError>("std {}: must be finite and above 0", std);
+  for (const double mean : request.mean)
+    if (!std::isfinite(mean)) fail<UsageError>("mean {}: must be finite", mean);
+}
+
 std::shared_ptr<const data::Dataset> open_set(const LoaderRequest& request) {
   std::shared_ptr<const data::Dataset> stored = data::open(request.path, split_of(request.split));
   if (!request.keep_decoded) return stored;
@@ -71,6 +86,7 @@ Batches::Batches(const LoaderRequest& request) : request_(request), process_(::g
   const data::Recipe recipe =
       request_.transforms.empty() ? data::Recipe() : data::Recipe(request_.transforms);
   require_possible(recipe, request_.floats);
+  require_usable(request_, recipe);
   dataset_ = open_set(request_);
   row_ = data::row_shape(*dataset_, recipe);
   pool_ = std::make_shared<BlockPool>();

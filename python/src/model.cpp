@@ -241,7 +241,12 @@ void declare_model(nb::module_& module) {
       .def_rw("std", &ModelRequest::std)
       .def_rw("precision", &ModelRequest::precision)
       .def_rw("device", &ModelRequest::device)
-      .def_rw("weights", &ModelRequest::weights)
+      .def_prop_rw(
+          "weights",
+          [](const ModelRequest& r) { return nb::bytes(r.weights.data(), r.weights.size()); },
+          [](ModelRequest& r, const nb::bytes& file) {
+            r.weights.assign(file.c_str(), file.size());
+          })
       .def_rw("is_checkpoint", &ModelRequest::is_checkpoint)
       .def_rw("allow_missing", &ModelRequest::allow_missing)
       .def_rw("batch", &ModelRequest::batch)

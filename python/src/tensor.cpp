@@ -97,14 +97,24 @@ nb::object to_dlpack(const Tensor& tensor, nb::object stream, nb::object max_ver
   return capsule_of<ManagedVersioned>(given, copies ? is_copy : 0);
 }
 
+// Not by numpy.from_dlpack(), whose arrays are read-only before NumPy 2.1.
 nb::object to_numpy(nb::object self) {
-  return nb::module_::import_("numpy").attr("from_dlpack")(self);
+  const auto& tensor = nb::cast<const Tensor&>(self);
+  const std::vector<std::size_t> shape(tensor.shape.begin(), tensor.shape.end());
+  return nb::cast(nb::ndarray<nb::numpy>(tensor.memory.get(), shape.size(), shape.data(), self,
+                                         tensor.strides.data(), tensor.type));
 }
 
 nb::object to_array(nb::object self, nb::object dtype, nb::object copy) {
-  nb::object array = to_numpy(self);
-  if (!copy.is_none() && nb::cast<bool>(copy)) array = array.attr("copy")();
-  return dtype.is_none() ? array : array.attr("astype")(dtype);
+  const nb::object array = to_numpy(self);
+  const bool copies = !copy.is_none() && nb::cast<bool>(copy);
+  const bool converts =
+      !dtype.is_none() &&
+      !nb::module_::import_("numpy").attr("dtype")(dtype).equal(array.attr("dtype"));
+  if (converts && !copy.is_none() && !copies)
+    throw nb::value_error("another dtype needs a copy, and copy=False was asked for");
+  if (converts) return array.attr("astype")(dtype);
+  return copies ? nb::object(array.attr("copy")()) : array;
 }
 
 }  // namespace

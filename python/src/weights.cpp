@@ -62,7 +62,13 @@ void read(const SafetensorsFile& file, const std::string& tensor_name, const Byt
 
 using Stored = std::tuple<std::string, std::string, std::vector<std::uint64_t>, ConstBytes>;
 
-void write(const std::string& path, const std::vector<Stored>& tensors, const Metadata& metadata) {
+// Paths are bytes, as names of files are: they may be no UTF-8.
+std::string path_of(const nb::bytes& path) {
+  return {path.c_str(), path.size()};
+}
+
+void write(const nb::bytes& file, const std::vector<Stored>& tensors, const Metadata& metadata) {
+  const std::string path = path_of(file);
   std::vector<TensorToStore> list;
   for (const auto& [tensor_name, type, shape, bytes] : tensors)
     list.push_back(
@@ -84,15 +90,15 @@ void round_to(const std::string& type, const ConstFloats& values, const Bytes& o
 
 void declare_weights(nb::module_& module) {
   nb::class_<SafetensorsFile>(module, "SafetensorsFile")
-      .def("__init__",
-           [](SafetensorsFile* self, const std::string& path) { new (self) SafetensorsFile(path); })
+      .def("__init__", [](SafetensorsFile* self,
+                          const nb::bytes& path) { new (self) SafetensorsFile(path_of(path)); })
       .def_prop_ro("tensors", &list)
       .def_prop_ro("metadata", &SafetensorsFile::metadata)
       .def("read", &read);
   module.def("write_safetensors", &write);
   module.def("round_to", &round_to);
-  module.def("checkpoint_info", [](const std::string& path) {
-    const CheckpointInfo info = read_checkpoint_info(path);
+  module.def("checkpoint_info", [](const nb::bytes& path) {
+    const CheckpointInfo info = read_checkpoint_info(path_of(path));
     return std::pair(info.model, info.config_json);
   });
 }

@@ -1,4 +1,6 @@
 """Weights, runs and models."""
+import os
+import shutil
 import subprocess
 import sys
 from unittest import mock
@@ -56,6 +58,34 @@ def test_the_average_of_the_weights_is_read_if_there_is_one(tmp_path):
     assert warpstep.load_weights(path, average=False)["w"] == 1
 
 
+def test_parts_of_a_model_may_be_called_as_parts_of_a_checkpoint(tmp_path):
+    path = tmp_path / "w.safetensors"
+    arrays = {name: np.float32([i]) for i, name in enumerate(("w", "ema.decay", "optimizer.w", "optimizer.exp_avg.w"))}
+    warpstep.save_weights(path, arrays)
+    assert set(warpstep.load_weights(path)) == {"w", "ema.decay", "optimizer.w"}
+    assert dict(warpstep.load_weights(path, optimizer=True)) == arrays
+
+
+def test_float64_is_rounded_once(tmp_path):
+    path = tmp_path / "w.safetensors"
+    values = np.array([1 + 2**-11 + 2**-40, -1 - 2**-11 - 2**-40, 1 + 2**-11, 2**-25 + 2**-60, 1e300, -0.0, np.inf, 0.1])
+    warpstep.save_weights(path, {"a": values, "b": values[0].reshape(())}, types="F16")
+    loaded = warpstep.load_weights(path)
+    with np.errstate(over="ignore"):
+        assert loaded["a"].tobytes() == values.astype(np.float16).tobytes() and loaded["b"] == np.float16(values[0])
+    warpstep.save_weights(path, {"a": np.array([1 + 2**-8 + 2**-40, np.nan])}, types="BF16")
+    rounded = warpstep.load_weights(path)["a"]
+    assert rounded[0] == 1 + 2**-7 and np.isnan(rounded[1])
+
+
+def test_paths_that_are_no_utf8(trained, tmp_path):
+    path = os.fsencode(tmp_path) + b"/caf\xe9.safetensors"
+    warpstep.save_weights(path, {"a": np.float32([1])})
+    assert warpstep.load_weights(path)["a"] == warpstep.load_weights(os.fsdecode(path))["a"] == 1
+    shutil.copy(trained / "best.safetensors", path)
+    assert warpstep.Model(path, device="cpu").predict([]).probabilities.shape[0] == 0
+
+
 def test_the_newest_checkpoint_has_the_highest_step(tmp_path):
     for value, step in enumerate(("00000002", "99999999", "100000000", "good", "0100000001")):
         warpstep.save_weights(tmp_path / f"checkpoint-{step}.safetensors", {"w": np.float32([value])})
@@ -100,6 +130,11 @@ def test_predict_gives_the_logits_of_eval(trained, pngs, tmp_path):
     with pytest.raises(warpstep.ShapeError, match="image 0 is"):
         model.predict(images[:, :10])
     assert model.predict([]).probabilities.shape == (0, len(model.classes))
+    tensor = next(iter(warpstep.Loader(pngs, 10, split="test", shuffle=False))).images  # any array, not of NumPy alone
+    np.testing.assert_allclose(model.predict(tensor).probabilities, expected[:10], atol=1e-6)
+    for options in ({"image": (32, 32)}, {"image": (0, 32, 3)}, {"batch": 0}, {"threads": -1}):
+        with pytest.raises(warpstep.UsageError, match=next(iter(options))):
+            warpstep.Model(trained, device="cpu", **options)
 
 
 def test_images_of_any_size_where_transforms_resize(trained):

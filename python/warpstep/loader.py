@@ -33,13 +33,14 @@ class Loader:
     layout      "NHWC", or "NCHW": the same memory, which PyTorch calls channels_last
     mean, std   of x / 255, one number per channel; None: measured on the images if they are needed
     shuffle     True, False, or "window": shuffled among neighbours, for disks that seek slowly
-    drop_last   leave out the samples that do not fill the last batch of an epoch
-    workers     threads; 0: as many as it takes, up to the number of cores but one
+    drop_last   leave out the samples that do not fill the last batch of an epoch, which else is shorter, of some ranks
+                empty
+    workers     threads; 0: as many as it takes, up to the number of cores but one and to 8
     prefetch    batches made ahead, 2 or more
     rank, world of data-parallel training: each rank gets its part of each global batch of batch * world
-    errors      for files that cannot be decoded. "fail": DataError; "skip": repeats another row of the batch; "mask": zeros
-                with label -1
-    keep_decoded  decode each image once and keep its pixels in memory
+    errors      for files that cannot be decoded. "fail": DataError; "skip": repeats another row of the batch, or without
+                drop_last masks it where no other is good; "mask": zeros with label -1
+    keep_decoded  decode each image of the first one's size once and keep its pixels in memory
     epoch, step the first batch
     convert     called with each tensor, such as torch.from_dlpack or numpy.asarray
     """
@@ -55,18 +56,25 @@ class Loader:
         if layout not in ("NHWC", "NCHW"):
             raise _warpstep.UsageError(f"layout {layout!r}: use 'NHWC' or 'NCHW'")
         request = _warpstep.LoaderRequest()
-        request.path, request.split, request.batch = os.fsencode(path), split, batch
-        request.transforms = "" if transforms == "none" else transforms
         request.floats, request.channels_first = dtype == "float32", layout == "NCHW"
-        request.mean, request.std = list(mean or ()), list(std or ())
-        request.shuffle = {True: "full", False: "none"}.get(shuffle, shuffle)
-        request.seed, request.drop_last, request.workers, request.prefetch = seed, drop_last, workers, prefetch
-        request.rank, request.world, request.errors, request.max_bad = rank, world, errors, max_bad
-        request.keep_decoded, request.epoch, request.step = keep_decoded, epoch, step
+        for name, value in {"path": os.fsencode(path), "split": split, "batch": batch,
+                            "transforms": "" if transforms == "none" else transforms,
+                            "mean": [] if mean is None else [float(number) for number in mean],
+                            "std": [] if std is None else [float(number) for number in std],
+                            "shuffle": {True: "full", False: "none"}.get(shuffle, shuffle), "seed": seed,
+                            "drop_last": drop_last, "workers": workers, "prefetch": prefetch, "rank": rank, "world": world,
+                            "errors": errors, "max_bad": max_bad, "keep_decoded": keep_decoded, "epoch": epoch,
+                            "step": step}.items():
+            try:
+                setattr(request, name, value)
+            except TypeError:
+                raise _warpstep.UsageError(f"{name} {value!r}: not a value of this argument; "
+                                           "help(warpstep.Loader) describes it") from None
         self._batches = _warpstep.Batches(request)
         # Also at exit, before the interpreter ends what the workers use.
         self._close = weakref.finalize(self, self._batches.close)
-        self._convert, self._seed = convert, seed
+        self._convert, self._seed = convert, int(seed)
+        self._rows = int(batch) * int(world)  # of a global batch
         self._loop = 0  # counts loops and jumps: an older iterator must not take a newer one's batches
         self._inside = False  # of an epoch that a loop began
 
@@ -113,7 +121,7 @@ class Loader:
         if self._inside and self.position[1] > 0:  # the loop before was left early
             self._batches.seek(self.position[0] + 1, 0)
         self._loop += 1
-        self._inside = True
+        self._inside = False
         return self._rest_of_epoch(self._loop)
 
     def _rest_of_epoch(self, loop: int) -> Iterator[Batch]:
@@ -123,6 +131,7 @@ class Loader:
                 raise _warpstep.UsageError(f"this loop over epoch {epoch} ended when another one began, or by seek(); "
                                            "use one loader per loop")
             batch = Batch(*self._batches.next())
+            self._inside = True
             yield batch if self._convert is None else Batch(*map(self._convert, batch))
 
     def seek(self, epoch: int, step: int = 0) -> None:
@@ -138,12 +147,17 @@ class Loader:
     def state_dict(self) -> dict[str, int]:
         """To continue with the next batch in another process, given the same data and arguments."""
         epoch, step = self.position
-        return {"epoch": epoch, "step": step, "seed": self._seed}
+        return {"epoch": epoch, "step": step, "seed": self._seed, "batch": self._rows, "samples": self.samples}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continues where state_dict() was taken."""
         if state["seed"] != self._seed:
             raise _warpstep.UsageError(f"the state is of seed {state['seed']}, this loader has seed {self._seed}")
+        for name, own, what in (("batch", self._rows, "batches of {} images of all ranks"),
+                                ("samples", self.samples, "a set of {} images")):
+            if state["step"] > 0 and state.get(name, own) != own:
+                raise _warpstep.UsageError(f"the state is of a place within an epoch, with {what.format(state[name])}, this "
+                                           f"loader has {own}: images would come twice or never; begin an epoch: set_epoch()")
         self.seek(state["epoch"], state["step"])
 
     def stats(self) -> dict[str, Any]:

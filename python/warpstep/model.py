@@ -44,7 +44,7 @@ class Model:
                  mean: Sequence[float] | None = None, std: Sequence[float] | None = None,
                  image: tuple[int, int, int] | None = None, device: str = "auto", batch: int = 32, threads: int = 0,
                  allow_missing: bool = False) -> None:
-        name = os.fspath(run_or_name)
+        name = os.fsdecode(run_or_name)
         if name in _warpstep.model_names() and not Path(name).exists():
             if weights is None:
                 raise _warpstep.UsageError(f"{name} is a model, not a run; give its weights")
@@ -52,7 +52,7 @@ class Model:
             options: dict[str, Any] = {"model": name}
         else:
             self.checkpoint = file_of(name)
-            config = json.loads(_warpstep.checkpoint_info(str(self.checkpoint))[1])
+            config = json.loads(_warpstep.checkpoint_info(os.fsencode(self.checkpoint))[1])
             options = config["options"]
         data = config.get("data", {})
         if classes is None:
@@ -62,12 +62,16 @@ class Model:
         request.model, request.plugin = options["model"], options.get("plugin", "")
         of_data = [int(n) for n in data["image_shape"].split("x")] if "image_shape" in data else []
         request.image = of_data if image is None else list(image)
+        if image is not None and (len(request.image) != 3 or min(request.image) < 1):
+            raise _warpstep.UsageError(f"image {image!r}: is (height, width, channels), each at least 1")
+        if batch < 1 or threads < 0:
+            raise _warpstep.UsageError(f"batch {batch} and threads {threads}: batch is at least 1, threads at least 0")
         request.classes = len(self.classes)
         request.transforms = _transforms(options) if transforms is None else transforms
         request.mean = list(options.get("mean", ()) if mean is None else mean)
         request.std = list(options.get("std", ()) if std is None else std)
         request.precision, request.device = options.get("precision", "fp32"), device
-        request.weights = os.fspath(weights) if weights is not None else str(self.checkpoint)
+        request.weights = os.fsencode(weights if weights is not None else self.checkpoint)
         request.is_checkpoint, request.allow_missing = weights is None, allow_missing
         request.batch, request.threads = batch, threads
         self._model = _warpstep.Model(request)
@@ -90,7 +94,9 @@ def _transforms(options: dict[str, Any]) -> str:
 
 def _each(images: np.ndarray | Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     if not isinstance(images, np.ndarray):
-        return images
+        if not hasattr(images, "__array__") and not hasattr(images, "__array_interface__"):
+            return images
+        images = np.asarray(images)
     if images.ndim == 2 or images.ndim == 3 and images.shape[2] in (1, 3):
         return [images]
     return images

@@ -40,18 +40,20 @@ def load_weights(path: str | os.PathLike[str], *, bf16: str = "float32", optimiz
     """
     if bf16 not in ("float32", "bits"):
         raise _warpstep.UsageError(f"bf16 {bf16!r}: use 'float32' or 'bits'")
-    file = _warpstep.SafetensorsFile(str(file_of(path)))
+    file = _warpstep.SafetensorsFile(os.fsencode(file_of(path)))
     weights = Weights(metadata=file.metadata)
-    averaged = {name.removeprefix("ema.") for name, _, _ in file.tensors if name.startswith("ema.")}
-    for name, stored, shape in file.tensors:
-        if name.startswith("optimizer.") and not optimizer or average and name in averaged:
+    names = {name for name, _, _ in file.tensors}
+    # "optimizer.KIND.NAME" and "ema.NAME" of a weight NAME; without one, a model's part has such a name.
+    moments = {name for name in names if name.startswith("optimizer.") and _weight_of(name) in names}
+    averages = {f"ema.{name}" for name in names} & names
+    for source, stored, shape in file.tensors:
+        name = source
+        if name in moments and not optimizer or average and f"ema.{name}" in averages:
             continue
-        if name.startswith("ema."):
+        if name in averages:
             if not average:
                 continue
-            name, source = name.removeprefix("ema."), name
-        else:
-            source = name
+            name = name.removeprefix("ema.")
         array = np.empty(shape, np.uint16 if stored == "BF16" else _DTYPES[stored])
         file.read(source, array.reshape(-1).view(np.uint8))
         if stored == "BF16" and bf16 == "float32":
@@ -74,12 +76,12 @@ def save_weights(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray]
         wanted = types.get(name) if isinstance(types, Mapping) else types if array.dtype.kind == "f" else None
         array, stored = _stored(name, np.ascontiguousarray(array).reshape(array.shape), wanted)
         rows.append((name, stored, list(array.shape), array.reshape(-1).view(np.uint8)))
-    _warpstep.write_safetensors(os.fspath(path), rows, dict(metadata or {}))
+    _warpstep.write_safetensors(os.fsencode(path), rows, dict(metadata or {}))
 
 
 def file_of(path: str | os.PathLike[str]) -> Path:
     """The file itself, or the best or the newest checkpoint of a run directory."""
-    path = Path(path)
+    path = Path(os.fsdecode(path))
     if not path.is_dir():
         return path
     if (best := path / "best.safetensors").exists():
@@ -88,6 +90,21 @@ def file_of(path: str | os.PathLike[str]) -> Path:
     if not steps:
         raise _warpstep.DataError(f"{path}: has no checkpoint; give a run directory or a safetensors file")
     return steps[max(steps)]
+
+
+def _weight_of(moment: str) -> str:
+    """NAME of "optimizer.KIND.NAME"; otherwise ""."""
+    return (moment.split(".", 2) + ["", ""])[2]
+
+
+def _to_float32(array: np.ndarray) -> np.ndarray:
+    """To be rounded again, to 16 bits. What float32 cannot hold is rounded to odd: a number next to a tie stays next to it."""
+    with np.errstate(over="ignore"):
+        near = array.astype(np.float32)
+    if array.dtype != np.float64:
+        return near
+    bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(array))  # towards zero
+    return (bits | (near.astype(np.float64) != array)).astype(np.uint32).view(np.float32)
 
 
 def _stored(name: str, array: np.ndarray, wanted: str | None) -> tuple[np.ndarray, str]:
@@ -103,7 +120,7 @@ def _stored(name: str, array: np.ndarray, wanted: str | None) -> tuple[np.ndarra
         return array, "BF16"  # its bits
     if wanted in ("F16", "BF16") and array.dtype.kind == "f":
         rounded = np.empty(array.shape, np.uint16)
-        _warpstep.round_to(wanted, array.astype(np.float32).reshape(-1), rounded.reshape(-1).view(np.uint8))
+        _warpstep.round_to(wanted, _to_float32(array).reshape(-1), rounded.reshape(-1).view(np.uint8))
         return rounded, wanted
     if wanted in ("F32", "F64") and array.dtype.kind == "f":
         return array.astype(_DTYPES[wanted]), wanted

@@ -24,6 +24,10 @@ endfunction()
 
 run(COMMAND "${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/first")
 file(RENAME "${WORK_DIR}/first" "${prefix}")
+file(GLOB_RECURSE of_tests "${prefix}/include/*testing*")
+if(of_tests)
+  message(FATAL_ERROR "headers of our own tests are installed: ${of_tests}")
+endif()
 run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/example" -B "${WORK_DIR}/example"
             "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Release)
 run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/example")

@@ -141,6 +141,23 @@ def hangs(jobs):
     assert walk.require("a hanging end", 1, "NCCL: an exchange with other ranks failed: internal error", job) > 0
 
 
+def unsaved(jobs):
+    """Rank 0 alone fails, at a directory in place of a checkpoint: it must not wait for rank 1, whose steps wait for it."""
+    out = jobs.folder / "unsaved"
+    job = jobs.start("-np", "2", *jobs.command("unsaved", "--steps", "1000000", "--epochs", "0", "--plan-cache", "off", "--checkpoint-every", "5",
+                                               "--dist-timeout", "30"), env={**TWO_GPUS, "NCCL_STAND_IN_PATIENCE": "600"})
+    until = time.monotonic() + LIMIT_S
+    while not (out / "config.json").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    (out / "checkpoint-00000005.safetensors").mkdir()
+    begin = time.monotonic()
+    said = job.communicate(timeout=LIMIT_S)[1]
+    errors = [line for line in said.splitlines() if line.startswith("warpstep train: ")]
+    assert job.returncode == 1 and len(errors) == 1 and errors[0].startswith("warpstep train: rank 0: "), said
+    assert "checkpoint-00000005.safetensors" in errors[0], said
+    assert time.monotonic() - begin < 20, "rank 0 waited for rank 1"
+
+
 def clean_up():
     """Memory of jobs that ended while the library started."""
     for path in pathlib.Path("/dev/shm").glob("nccl-stand-in-*"):
@@ -152,4 +169,4 @@ if __name__ == "__main__":
     stage = pathlib.Path(sys.argv[1])
     os.environ["LD_LIBRARY_PATH"] = str(stage / "lib")
     atexit.register(clean_up)
-    sys.exit(run((every if "--every" in sys.argv else sample, hangs), stage / "bin/warpstep", "cuda"))
+    sys.exit(run((every if "--every" in sys.argv else sample, hangs, unsaved), stage / "bin/warpstep", "cuda"))

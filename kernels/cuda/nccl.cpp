@@ -9,9 +9,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <future>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "engine/core/thread.h"
 #include "engine/core/wheels.h"
 #include "kernels/cuda/check.h"
@@ -20,12 +22,12 @@ namespace warpstep::cuda {
 namespace {
 
 // What nccl.h declares, as far as it is used: the toolkit does not have that header. Its binary
-// interface is the same in all of NCCL 2; ncclAvg came with 2.10.
+// interface is the same in all of NCCL 2; ncclAvg came with 2.10, ncclGetLastError() with 2.13.
 constexpr int success = 0, remote_error = 6, in_progress = 7;
 constexpr int average = 4;     // ncclAvg
 constexpr int type_bytes = 1;  // ncclUint8
 constexpr int type_f16 = 6, type_f32 = 7, type_bf16 = 9;
-constexpr int oldest_version = 21000;
+constexpr int oldest_version = 21300;
 
 int nccl_type(DType dtype) {
   switch (dtype) {
@@ -42,20 +44,31 @@ std::string host_name() {
   return name.data();
 }
 
+// Of a start of the machine; empty where there is none. Virtual machines that were made from one
+// image may have the same host name and the same places on the bus.
+std::string boot_id() {
+  try {
+    return read_file("/proc/sys/kernel/random/boot_id");
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
 // NCCL refuses two ranks on one device with a message that names neither.
 void require_own_device(Communicator& communicator, const Settings& settings) {
   std::array<char, 32> bus{};
   check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), settings.ordinal),
         "cudaDeviceGetPCIBusId");
+  const std::string place = fmt::format("{} on {}", bus.data(), host_name());
   const std::vector<std::string> devices =
-      communicator.gather(fmt::format("{} on {}", bus.data(), host_name()));
+      communicator.gather(fmt::format("{}\n{}", place, boot_id()));
   for (std::size_t b = 0; b < devices.size(); ++b)
     for (std::size_t a = 0; a < b; ++a)
       if (devices[a] == devices[b])
         fail<DeviceError>(
             "ranks {} and {} both use the GPU at {}, but NCCL needs one for each rank; start as "
             "many ranks on a machine as it has GPUs, or give --device cpu",
-            a, b, devices[a]);
+            a, b, devices[a].substr(0, devices[a].find('\n')));
 }
 
 }  // namespace
@@ -115,7 +128,7 @@ Nccl::Library::Library() {
   const auto load = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
     if (!function)
-      fail<DeviceError>("libnccl.so.2 has no {}; it must be of version 2.10 or later", name);
+      fail<DeviceError>("libnccl.so.2 has no {}; it must be of version 2.13 or later", name);
   };
   load(get_version, "ncclGetVersion");
   load(get_unique_id, "ncclGetUniqueId");
@@ -133,7 +146,7 @@ Nccl::Library::Library() {
   load(get_last_error, "ncclGetLastError");
   check(get_version(&version), "ncclGetVersion");
   if (version < oldest_version)
-    fail<DeviceError>("libnccl.so.2 is of version {}, but 2.10 or later is needed", version);
+    fail<DeviceError>("libnccl.so.2 is of version {}, but 2.13 or later is needed", version);
 }
 
 // ncclCommInitRank() returns when all ranks have called it, and never where one cannot: it has a
@@ -160,6 +173,9 @@ void* Nccl::Library::connect(const Communicator& communicator, const UniqueId& i
 Nccl::Nccl(std::shared_ptr<Communicator> communicator, const Settings& settings)
     : communicator_(std::move(communicator)), library_(Library::get()) {
   require_own_device(*communicator_, settings);
+  // Since NCCL 2.22 peers connect in their first exchange, where nothing would end the wait for a
+  // rank that cannot; with this they connect in ncclCommInitRank().
+  ::setenv("NCCL_RUNTIME_CONNECT", "0", 0);
   Library::UniqueId id{};
   if (communicator_->world().rank == 0)
     library_.check(library_.get_unique_id(&id), "ncclGetUniqueId");
@@ -172,7 +188,9 @@ void Nccl::require_library() {
 }
 
 Nccl::~Nccl() {
-  if (comm_ && failure_.empty()) library_.destroy(comm_);
+  // ncclCommDestroy() may wait for the other ranks. Where an error ends this one they do not come,
+  // and it would be printed only after the wait.
+  if (comm_ && failure_.empty() && std::uncaught_exceptions() == 0) library_.destroy(comm_);
 }
 
 std::string Nccl::version() const {

@@ -45,7 +45,7 @@ struct UniqueId {
 
 // At the head of the shared memory; the windows of the ranks follow.
 struct Shared {
-  std::atomic<int> arrived, generation, given_up;
+  std::atomic<int> arrived, generation, given_up, ended;
   std::array<std::atomic<int>, most_ranks> process;
 };
 
@@ -261,6 +261,8 @@ int ncclGetUniqueId(UniqueId* id) {
 int ncclCommInitRank(void** comm, int size, UniqueId id, int rank) {
   if (size < 1 || size > most_ranks || rank < 0 || rank >= size) return invalid_argument;
   if (const int result = planted_failure("ncclCommInitRank", rank)) return result;
+  // NCCL would connect peers in their first exchange.
+  if (!std::getenv("NCCL_RUNTIME_CONNECT")) return invalid_argument;
   auto made = std::make_unique<Comm>();
   made->rank = rank;
   made->size = size;
@@ -331,6 +333,10 @@ int ncclCommGetAsyncError(void* handle, int* error) {
 int ncclCommDestroy(void* handle) {
   const std::unique_ptr<Comm> comm(static_cast<Comm*>(handle));
   if (const int result = planted_failure("ncclCommDestroy", comm->rank)) return result;
+  comm->shared->ended.fetch_add(1);  // as NCCL may, it waits for all ranks
+  const auto since = Clock::now();
+  while (comm->shared->ended < comm->size && !comm->lost() && Clock::now() - since < patience())
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   munmap(comm->shared, comm->mapped);
   return success;
 }

@@ -1,5 +1,6 @@
 """Reads a GPU's name, clock and power from nvidia-smi: the name once, clock and power while windows run."""
 import datetime
+import os
 import shutil
 import statistics
 import subprocess
@@ -12,8 +13,13 @@ STEADY = 0.9  # of the highest clock: a window at a lower one was not run by the
 
 
 def number_of(device):
-    """nvidia-smi's index for 'cuda' and 'cuda:1'."""
-    return device.partition(":")[2] or "0"
+    """nvidia-smi's index or UUID for 'cuda' and 'cuda:1': it counts all GPUs, CUDA those that CUDA_VISIBLE_DEVICES names."""
+    number = device.partition(":")[2] or "0"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return number
+    named = [name.strip() for name in visible.split(",")]
+    return named[int(number)] if int(number) < len(named) else number
 
 
 def describe(device):

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import shlex
 import sys
@@ -295,7 +296,13 @@ class Gpu(unittest.TestCase):
             with gpu.Sampler("cuda") as sampler:
                 pass
         self.assertIsNone(sampler.found)
-        self.assertEqual([gpu.number_of(device) for device in ("cuda", "cuda:3")], ["0", "3"])
+
+    def test_number_is_of_all_gpus(self):
+        for visible, numbers in ((None, ["0", "1"]), ("2, 5", ["2", "5"]), ("GPU-8a-1,0", ["GPU-8a-1", "0"]), ("3", ["3", "1"])):
+            with mock.patch.dict("os.environ", {"CUDA_VISIBLE_DEVICES": visible or ""}):
+                if visible is None:
+                    del os.environ["CUDA_VISIBLE_DEVICES"]
+                self.assertEqual([gpu.number_of(device) for device in ("cuda", "cuda:1")], numbers)
 
 
 class Loaders(unittest.TestCase):

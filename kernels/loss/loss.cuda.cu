@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(threads)
 
 template <class T>
 __global__ void __launch_bounds__(threads)
-    log_softmax_grad_kernel(Rows shape, const float* __restrict__ d_y, const float* __restrict__ y,
-                            T* __restrict__ d_logits) {
+    log_softmax_grad_kernel(Rows shape, const float* d_y,  // may be d_logits
+                            const float* __restrict__ y, T* d_logits) {
   await_previous();
   each_row(shape, [&](unsigned row) {
     const float *d = d_y + row * shape.log_pitch, *log_p = y + row * shape.log_pitch;

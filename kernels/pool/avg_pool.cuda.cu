@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(pool_threads, 4)
   const Place place{threadIdx.x, threadIdx.y, blockDim.x, blockDim.y};
   float sum[width] = {};
   if (images.column() < images.columns)
-    add_rows<T>(x + blockIdx.x * images.pixels * pitch + own, pitch, 0, images.pixels, place, sum);
+    add_rows<T>(x + std::size_t{blockIdx.x} * images.pixels * pitch + own, pitch, 0, images.pixels,
+                place, sum);
   sum_column(sum, place);
   if (threadIdx.y > 0 || images.column() >= images.columns) return;
 #pragma unroll
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(pool_threads)
 #pragma unroll
   for (int i = 0; i < width; ++i) d[i] *= images.scale;
   const Packed<T, width> packed = pack<T>(d);
-  T* to = d_x + blockIdx.x * images.pixels * pitch + own;
+  T* to = d_x + std::size_t{blockIdx.x} * images.pixels * pitch + own;
   for (unsigned row = threadIdx.y; row < images.pixels; row += blockDim.y)
     write(to + row * pitch, packed);
 }

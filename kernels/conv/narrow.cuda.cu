@@ -150,10 +150,15 @@ __global__ void __launch_bounds__(narrow_threads, 2)
   const unsigned own = row * of.weight_pitch + in_row + (paired ? middle * of.tap_bytes : 0);
 
   float sum[m][n][4] = {};
-  const auto products = [&](unsigned offset, const unsigned char* b) {
+  // `alone`: of a pair of taps only the first is one. Its weights are 0, but a pixel that is not
+  // finite times 0 is NaN.
+  const auto products = [&](unsigned offset, const unsigned char* b, bool alone = false) {
     unsigned a[m][4];
 #pragma unroll
-    for (int i = 0; i < m; ++i) load_matrices(a[i], patch + at[i] + offset);
+    for (int i = 0; i < m; ++i) {
+      load_matrices(a[i], patch + at[i] + offset);
+      if (alone) a[i][2] = a[i][3] = 0;
+    }
 #pragma unroll
     for (int j = 0; j < n; j += 2) {
       unsigned of_two[4];
@@ -183,7 +188,7 @@ __global__ void __launch_bounds__(narrow_threads, 2)
       for (unsigned two = 0; two < taps; two += 2) {
         const unsigned tap = two + lane / 16;
         products(tap_offset(tap < taps ? tap : 0, adjoint, line, of.patch_pitch),
-                 weights + two * of.tap_bytes + own);
+                 weights + two * of.tap_bytes + own, two + 1 == taps);
       }
     } else {
       for (unsigned tap = 0; tap < taps; ++tap) products_of_tap(tap, weights + tap * of.tap_bytes);

@@ -175,18 +175,21 @@ TEST_P(NarrowConvolution, ReadsGradientsThroughThePool) {
     });
     expect_near(found, loops.data_grad(d_z, w), rounding, 1e-4);
 
-    const Array<std::byte> workspace(narrow_weight_grad_workspace(s.conv, multiprocessors));
-    const std::vector<float> all = settled([&] {
-      const Floats d_w(dtype(), s.weights), d_bias(dtype(), idx(s.conv.out));
-      NarrowOperands with = operands;
-      with.d_w = d_w.data();
-      with.d_bias = d_bias.data();
-      narrow_weight_grad(s.conv, with, workspace.data(), multiprocessors, dtype(), nullptr);
-      std::vector<float> both = d_w.values();
-      for (const float value : d_bias.values()) both.push_back(value);
-      return both;
-    });
-    expect_near(all, loops.weight_grad(x, d_z), rounding, 1e-4);
+    const std::vector<double> expected = loops.weight_grad(x, d_z);
+    for (const int few_or_many : {multiprocessors, 132}) {  // which add up that many blocks' sums
+      const Array<std::byte> workspace(narrow_weight_grad_workspace(s.conv, few_or_many));
+      const std::vector<float> all = settled([&] {
+        const Floats d_w(dtype(), s.weights), d_bias(dtype(), idx(s.conv.out));
+        NarrowOperands with = operands;
+        with.d_w = d_w.data();
+        with.d_bias = d_bias.data();
+        narrow_weight_grad(s.conv, with, workspace.data(), few_or_many, dtype(), nullptr);
+        std::vector<float> both = d_w.values();
+        for (const float value : d_bias.values()) both.push_back(value);
+        return both;
+      });
+      expect_near(all, expected, rounding, 1e-4);
+    }
   }
 }
 
@@ -205,6 +208,20 @@ TEST_P(NarrowConvolution, ReluOfNaNIsZero) {
   stem_forward(stem, pixels.data(), weights.data(), nullptr, true, of_stem.data(), multiprocessors,
                dtype(), nullptr);
   for (const float value : of_stem.values()) ASSERT_EQ(value, 0);
+}
+
+// With 8 channels the last product has one tap and the place of another.
+TEST_P(NarrowConvolution, InfinityStaysOne) {
+  const NarrowConv conv{1, 2, 2, 8, 16};
+  std::vector<float> pixels(idx(conv.height * conv.width * conv.in));
+  pixels[0] = INFINITY;
+  const Floats x(dtype(), pixels), w(dtype(), std::vector<float>(idx(conv.out * 9 * conv.in), 1));
+  for (const bool relu : {false, true}) {
+    const Floats y(dtype(), idx(conv.height * conv.width * conv.out));
+    narrow_forward(conv, {.x = x.data(), .w = w.data(), .y = y.data()}, relu, multiprocessors,
+                   dtype(), nullptr);
+    for (const float value : y.values()) ASSERT_EQ(value, INFINITY);
+  }
 }
 
 TEST_P(NarrowConvolution, RefusesSizesThatItHasNoKernelsFor) {

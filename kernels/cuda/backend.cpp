@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "engine/core/error.h"
+#include "engine/core/version.h"
 #include "engine/passes/fuse.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda.h"
@@ -105,7 +106,9 @@ class Cuda final : public Backend {
     }
     context_.dnn = dnn::open_library(context_.settings);
     context_.matmul = open_matmul_library(context_.settings);
-    context_.own_kernels = std::make_unique<OwnKernels>(context_.settings);
+    context_.own_kernels = std::make_unique<OwnKernels>(
+        context_.settings, fmt::format("{} beside {}, {}", commit(), context_.dnn->version(),
+                                       context_.matmul->version()));
   }
 
   std::string_view name() const override { return "cuda"; }
@@ -119,6 +122,7 @@ class Cuda final : public Backend {
   void choose_layouts(Graph& graph) const override { cuda::choose_layouts(graph); }
 
   std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
+    if (has_device()) use_device(context_.settings);  // libraries plan for the current one
     const Operands operands{{graph, node}, context_};
     return bind_node(node, [&](const auto& op) { return cuda::bind(op, operands); });
   }
@@ -129,6 +133,7 @@ class Cuda final : public Backend {
   }
 
   bool computes(const AnyOp& op, const Types& in) const override {
+    if (has_device()) use_device(context_.settings);  // as in bind()
     if (const auto* conv = std::get_if<Conv>(&op))
       return conv->pool && computes_pooled(*conv, in, context_);
     return cuda::computes(op, in, context_);

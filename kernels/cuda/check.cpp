@@ -19,16 +19,24 @@ const char* advice(cudaError_t status) {
              "-DCMAKE_CUDA_ARCHITECTURES=native, or use the preset release-cuda";
     case cudaErrorInsufficientDriver:
       return "the NVIDIA driver is older than this CUDA toolkit needs; update the driver";
+    case cudaErrorDevicesUnavailable:
+      return "another process has the device, or its compute mode admits none; see nvidia-smi";
+    case cudaErrorSystemNotReady:
+      return "the machine's NVIDIA services are not ready; where GPUs are connected by NVSwitch, "
+             "nvidia-fabricmanager must run: systemctl status nvidia-fabricmanager";
     case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
     case cudaErrorMisalignedAddress:
     case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
       return "a kernel before this call failed, and the device's memory is lost to this process; "
              "run again with --no-graph under compute-sanitizer to find it. The last checkpoint is "
              "intact: continue with --resume";
     case cudaErrorECCUncorrectable:
     case cudaErrorHardwareStackError:
-    case cudaErrorDevicesUnavailable:
     case cudaErrorContained:
     case cudaErrorDeviceUninitialized:
       return "the device is lost; see dmesg and nvidia-smi. The last checkpoint is intact: "

@@ -49,8 +49,9 @@ class TrialBuffers {
 
 }  // namespace
 
-OwnKernels::OwnKernels(const Settings& settings)
-    : measures_(settings.autotune && settings.has_device()), cache_(settings, "own kernels") {}
+OwnKernels::OwnKernels(const Settings& settings, std::string_view versions)
+    : measures_(settings.autotune && settings.has_device()),
+      cache_(settings, fmt::format("own kernels of {}", versions)) {}
 
 std::unique_ptr<Kernel> OwnKernels::or_faster(
     std::unique_ptr<Kernel> own, const warpstep::Operands& operands,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "kernels/cuda/autotune.h"
 #include "kernels/cuda/plan_cache.h"
@@ -14,7 +15,9 @@ namespace warpstep::cuda {
 
 class OwnKernels {
  public:
-  explicit OwnKernels(const Settings& settings);
+  // `versions` of these kernels and of the libraries beside which they are measured; a choice of
+  // others is not used.
+  OwnKernels(const Settings& settings, std::string_view versions);
 
   // `own`, or with --autotune the faster of it and the library's kernel: measured once for each op
   // with its shapes, and kept in the plan cache. `own` where the library has no kernel or there is

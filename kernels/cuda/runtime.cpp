@@ -94,6 +94,10 @@ void fill_now(void* memory, std::uint8_t byte, std::size_t bytes) {
   check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
 }
 
+namespace {
+constexpr double mib = 1 << 20;
+}
+
 std::shared_ptr<std::byte> allocate_device(std::size_t bytes) {
   void* memory = nullptr;
   const std::size_t wanted = std::max<std::size_t>(bytes, 1);
@@ -102,7 +106,6 @@ std::shared_ptr<std::byte> allocate_device(std::size_t bytes) {
     ignore(cudaGetLastError());
     std::size_t free = 0, total = 0;
     ignore(cudaMemGetInfo(&free, &total));
-    constexpr double mib = 1 << 20;
     fail<DeviceError>(
         "cuda: cannot allocate {:.1f} MiB of device memory: {:.1f} of {:.1f} MiB are free; use a "
         "smaller --batch, or another device with --device cuda:N",
@@ -125,7 +128,14 @@ std::uint64_t free_device_bytes() {
 std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) {
   void* memory = nullptr;
   const std::size_t wanted = std::max<std::size_t>(bytes, 1);
-  check(cudaHostAlloc(&memory, wanted, cudaHostAllocDefault), "cudaHostAlloc");
+  const cudaError_t status = cudaHostAlloc(&memory, wanted, cudaHostAllocDefault);
+  if (status == cudaErrorMemoryAllocation) {  // of the host, which may limit what is pinned
+    ignore(cudaGetLastError());
+    fail<DeviceError>(
+        "cuda: cannot pin {:.1f} MiB of host memory; use a smaller --batch or --prefetch",
+        static_cast<double>(bytes) / mib);
+  }
+  check(status, "cudaHostAlloc");
   std::shared_ptr<std::byte> owner(static_cast<std::byte*>(memory),
                                    [](std::byte* p) { ignore(cudaFreeHost(p)); });
   std::fill_n(owner.get(), wanted, std::byte{0});

@@ -9,11 +9,14 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
+#include "engine/core/version.h"
 #include "engine/graph/layers.h"
 #include "engine/run/feeder.h"
 #include "engine/run/trainer.h"
@@ -359,6 +362,15 @@ TEST(CudaProgram, ThatDoesNotFitSaysHowMuchThereIs) {
   fake_cuda::set_device_memory(std::size_t{8} << 30);
 }
 
+TEST(CudaBackend, SaysThatPinnedMemoryIsTheHosts) {
+  const auto backend = open_tested_backend(backend_name);
+  fake_cuda::fail_next("cudaHostAlloc", cudaErrorMemoryAllocation);
+  EXPECT_THAT([&] { (void)backend->allocate_host(3 << 20); },
+              ThrowsMessage<DeviceError>(
+                  AllOf(HasSubstr("cannot pin 3.0 MiB of host memory"), HasSubstr("--prefetch"))));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
 TEST(CudaCapture, ThatFailsLeavesTheStreamUsable) {
   Stepping step(model_step("mlp", 2), open_tested_backend(backend_name));
   const auto runner = graph_runner(step.program);
@@ -418,6 +430,18 @@ TEST(CudaDevice, OfEveryThreadIsTheOneThatWasAskedFor) {
     EXPECT_EQ(device, 1);
   }).join();
   for (const auto& block : memory) EXPECT_EQ(fake_cuda::device_of(block.get()), 1);
+  Graph graph = model_step("mlp", 2);
+  backend->choose_layouts(graph);
+  const auto device_after = [](const std::function<void()>& planning) {
+    int device = 0;
+    std::thread([&] {
+      planning();
+      EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    }).join();
+    return device;
+  };
+  EXPECT_EQ(device_after([&] { (void)backend->bind(graph, graph.nodes.front()); }), 1);
+  EXPECT_EQ(device_after([&] { (void)backend->computes(Conv{}, {}); }), 1);
   memory.clear();
   fake_cuda::set_devices(1);
   EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
@@ -462,6 +486,8 @@ TEST(CudaDevice, ThatCannotBeUsedSaysWhy) {
   refused(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES");
   refused(cudaErrorInsufficientDriver, "update the driver");
   refused(cudaErrorStubLibrary, "stub");
+  refused(cudaErrorDevicesUnavailable, "another process has the device");
+  refused(cudaErrorSystemNotReady, "nvidia-fabricmanager must run");
   EXPECT_THAT([] { open_tested_backend(backend_name, {.device = 7}); },
               ThrowsMessage<DeviceError>(HasSubstr("there is no cuda:7; this machine has 1")));
   EXPECT_NO_THROW(open());
@@ -498,6 +524,12 @@ TEST(CudaAutotune, MeasuresOwnKernelsBesideALibrarysOnce) {
   EXPECT_EQ(implementations(true), first);
   EXPECT_EQ(implementations(false), first);
   EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 0U);
+  std::size_t chosen = 0;  // not to be found by another version, of a library or of ours
+  const std::string versions =
+      fmt::format("own kernels of {} beside emulated cuDNN, emulated cuBLASLt | ", commit());
+  for (const auto& file : std::filesystem::directory_iterator(folder))
+    if (read_file(file.path()).find(versions) != std::string::npos) ++chosen;
+  EXPECT_GT(chosen, 0U);
   std::filesystem::remove_all(folder);
 }
 

@@ -151,6 +151,13 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
   return json;
 }
 
+// Ranks may have been given one path, in a folder that they share.
+std::string raw_file(const RunOptions& options) {
+  const World world = options.world();
+  if (options.profile_raw.empty() || world.size == 1) return options.profile_raw;
+  return fmt::format("{}.rank{}", options.profile_raw, world.rank);
+}
+
 // Why a schedule recorded nothing.
 std::string why_no_window(const std::string& text, std::uint64_t steps_per_epoch) {
   const profiler::ProfileSchedule schedule = profiler::parse_schedule(text);
@@ -198,7 +205,7 @@ Profiling::Profiling(const RunOptions& options)
     trace_.why = "--profile deep traces GPUs; on " + options.device +
                  " the spans of the calls have the same information";
   else if (level_ == profiler::Level::deep)
-    trace_ = profiler::open_device_trace({.dump = options.profile_raw});
+    trace_ = profiler::open_device_trace({.dump = raw_file(options)});
   if (options.profile_counters && on_host) counters_.why = without_counters(options.device);
 }
 

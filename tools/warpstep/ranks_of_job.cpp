@@ -153,6 +153,22 @@ void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options)
   options.communicator = std::move(communicator);
 }
 
+std::string exchange_calls(const Graph& graph) {
+  std::string calls;
+  for (const Node& node : graph.nodes) {
+    const bool moves_values = std::get_if<AllReduce>(&node.op) || std::get_if<AllGather>(&node.op);
+    const auto* norm = std::get_if<BatchNorm>(&node.op);
+    if (const auto* grad = std::get_if<BatchNormGrad>(&node.op)) norm = &grad->norm;
+    if (!moves_values && (!norm || norm->ranks == 1)) continue;
+    calls += node.title();
+    if (moves_values)
+      for (const int id : node.in) calls += " " + graph.value(id).name;
+    calls += "\n";
+  }
+  return fmt::format("{:08x}",
+                     crc32c({reinterpret_cast<const std::uint8_t*>(calls.data()), calls.size()}));
+}
+
 void require_alike(Communicator& communicator, const Job& job, const Progress& progress) {
   RunOptions shared = job.options;  // may differ between machines
   shared.threads = shared.workers = 0;
@@ -167,7 +183,8 @@ void require_alike(Communicator& communicator, const Job& job, const Progress& p
   facts["start"] = {{"step", progress.step}, {"weights", digest_of(job.step->store())}};
   const Backend& backend = *job.device.backend;
   facts["exchange"] = {{"backend", backend.name()},
-                       {"bucket_bytes", backend.exchange().bucket_bytes}};
+                       {"bucket_bytes", backend.exchange().bucket_bytes},
+                       {"calls", exchange_calls(job.step->graph())}};
   const std::vector<std::string> all = communicator.gather(printed(facts));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;

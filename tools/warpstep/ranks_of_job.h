@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/dist/communicator.h"
+#include "engine/graph/graph.h"
 #include "engine/run/trainer.h"
 #include "profiler/analysis/ranks.h"
 #include "tools/warpstep/job.h"
@@ -34,6 +35,9 @@ void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options)
 // Throws UsageError that names the first rank whose version, options, data, start or exchange
 // differ from rank 0's. Reads all weights.
 void require_alike(Communicator& communicator, const Job& job, const Progress& progress);
+
+// A checksum of a step's exchanges in their order, which must be that of all ranks.
+std::string exchange_calls(const Graph& graph);
 
 // Sets the batch of each rank to its share of --global-batch. UsageError where they cannot share it
 // evenly.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 namespace warpstep::tools {
 namespace {
@@ -40,6 +41,25 @@ TEST(StepExchanges, AreThoseOfStepsAlone) {
   StepExchanges none(nullptr);
   none.on_step({});
   EXPECT_EQ(none.seconds(), 0);
+}
+
+// Gradients in one bucket or two, in this order or another; norms of this rank's rows or all
+// ranks'.
+TEST(ExchangeCalls, DifferWhereRanksWouldExchangeOtherwise) {
+  const auto calls = [](const std::vector<std::vector<int>>& buckets, std::int64_t norm_ranks) {
+    Graph graph;
+    for (const char* name : {"fc1.weight", "fc2.weight"})
+      graph.add_value({DType::f32, {4}}, Role::gradient, name);
+    graph.nodes.push_back({.op = BatchNorm{.ranks = norm_ranks}, .in = {0, 1}, .scope = "bn"});
+    for (const auto& bucket : buckets)
+      graph.nodes.push_back({.op = AllReduce{.ranks = 2}, .in = bucket, .scope = "exchange"});
+    return exchange_calls(graph);
+  };
+  const std::string alike = calls({{1, 0}}, 1);
+  EXPECT_EQ(calls({{1, 0}}, 1), alike);
+  EXPECT_NE(calls({{0, 1}}, 1), alike);
+  EXPECT_NE(calls({{1}, {0}}, 1), alike);
+  EXPECT_NE(calls({{1, 0}}, 2), alike);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ cudaDeviceProp properties(const State& s) {
   std::strncpy(p.name, "Emulated CUDA device", sizeof p.name - 1);
   p.totalGlobalMem = s.device_bytes;
   p.sharedMemPerBlock = 48 << 10;
-  p.sharedMemPerBlockOptin = 227 << 10;
+  p.sharedMemPerBlockOptin = 99 << 10;  // of sm_86, 89 and 120: the least from sm_80 on
   p.sharedMemPerMultiprocessor = 228 << 10;
   p.reservedSharedMemPerBlock = 1 << 10;
   p.regsPerBlock = p.regsPerMultiprocessor = 65536;
@@ -100,6 +100,7 @@ ErrorText describe(cudaError_t status) {
       WARPSTEP_STATUS(cudaErrorECCUncorrectable, "uncorrectable ECC error encountered"),
       WARPSTEP_STATUS(cudaErrorInvalidResourceHandle, "invalid resource handle"),
       WARPSTEP_STATUS(cudaErrorIllegalState, "the operation cannot be done in this state"),
+      WARPSTEP_STATUS(cudaErrorSystemNotReady, "system not yet initialized"),
       WARPSTEP_STATUS(cudaErrorNotReady, "device not ready"),
       WARPSTEP_STATUS(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
       WARPSTEP_STATUS(cudaErrorLaunchOutOfResources, "too many resources for a launch"),

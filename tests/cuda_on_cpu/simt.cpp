@@ -228,6 +228,13 @@ const std::vector<unsigned>& Machine::order(unsigned count, std::vector<unsigned
   return permutation;
 }
 
+void land(const Lane::Copy& copy) {
+  if (copy.from != nullptr)
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  else
+    std::memset(copy.to, 0, copy.bytes);
+}
+
 Machine& machine() {
   static Machine& instance = *new Machine;  // its fibers are never unwound
   return instance;
@@ -261,7 +268,11 @@ void begin_copy(void* shared, const void* global, std::size_t bytes, bool zeros,
   if ((std::bit_cast<std::uintptr_t>(shared) | std::bit_cast<std::uintptr_t>(global)) % bytes != 0)
     fail_here(Operation::begin_copy, where,
               "is not at multiples of " + std::to_string(bytes) + " bytes");
-  machine().running->copies.back().push_back({shared, zeros ? nullptr : global, bytes});
+  const Lane::Copy copy{shared, zeros ? nullptr : global, bytes};
+  if (schedule() % 2 == 1)
+    land(copy);
+  else
+    machine().running->copies.back().push_back(copy);
 }
 
 void end_group() {
@@ -271,12 +282,7 @@ void end_group() {
 void await_groups(std::size_t running) {
   auto& copies = machine().running->copies;
   for (; copies.size() > running + 1; copies.pop_front())
-    for (const Lane::Copy& copy : copies.front()) {
-      if (copy.from != nullptr)
-        std::memcpy(copy.to, copy.from, copy.bytes);
-      else
-        std::memset(copy.to, 0, copy.bytes);
-    }
+    for (const Lane::Copy& copy : copies.front()) land(copy);
 }
 
 unsigned lane() {

@@ -67,7 +67,8 @@ inline std::uint64_t time_ns() {
 }
 std::byte* dynamic_shared();
 // Copies of 16 or 8 bytes to shared memory (kernels/cuda/tensor_cores.cuh): they take place where
-// they are awaited, so that a kernel that does not wait reads what was there before.
+// they are awaited, so that a kernel that does not wait reads what was there before; with an odd
+// schedule at once, so that one that still reads what was there reads what came.
 void begin_copy(void* shared, const void* global, std::size_t bytes, bool zeros,
                 std::source_location where = std::source_location::current());
 void end_group();

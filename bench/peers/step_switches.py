@@ -19,7 +19,8 @@ def started(args, name, words, end):
     """A side after its warm-up, by `end` or within 10 s."""
     command = [*shlex.split(args.peer_cmd), "--model", args.model, "--batch", str(args.batch), "--precision", args.precision]
     if args.plan_cache:
-        command += ["--plan-cache", args.plan_cache]
+        # A step without --autotune uses measured plans, too, if its folder has any.
+        command += ["--plan-cache", args.plan_cache + ("-measured" if "--autotune" in words else "-unmeasured")]
     side = alternate.Runner(name, command + words, limit_s=max(end - time.monotonic(), 10))
     try:
         side.warm_up(args.warm_up)

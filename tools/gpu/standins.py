@@ -88,7 +88,8 @@ import json, sys
 if sys.argv[1] == "-c":
     sys.exit(print("2.9.0 True" if "torch" in sys.argv[2] else json.dumps([{site!r}])))
 def value(option):
-    return sys.argv[sys.argv.index(option) + 1]
+    joined = [word.partition("=")[2] for word in sys.argv if word.startswith(option + "=")]
+    return joined[0] if joined else sys.argv[sys.argv.index(option) + 1]
 step_ms = {{"median": 0.1, "p25": 0.09, "p75": 0.11}}
 side = {{"name": "peer", "about": {{"torch": "2.9.0"}}, "first_step_s": 1.5, "step_ms": step_ms}}
 ratio = {{"median": 4.2, "p25": 4.1, "p75": 4.3, "n": 20}}

@@ -45,6 +45,7 @@ class Step:
     env: dict = dataclasses.field(default_factory=dict)  # variables of its own
     first: tuple = ()  # a command to run before, unless the path `makes` is there
     makes: str = ""
+    refused: str = ""  # a pattern: a line of the output that has it makes the step fail
 
 
 @dataclasses.dataclass
@@ -299,6 +300,8 @@ def run(step, log, env, left_s, earlier=None):
             if outcome.rc not in (0, None):
                 last = [line.strip() for line in output.splitlines() if line.strip()]
                 outcome.status, outcome.reason = "failed", last[-1] if last else ""
+            elif step.refused and (line := re.search(f".*(?:{step.refused}).*", output)):
+                outcome.status, outcome.reason = "failed", line[0].strip()
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         outcome.status, outcome.reason = "failed", str(error)
     outcome.seconds = round(time.monotonic() - began, 1)

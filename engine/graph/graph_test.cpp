@@ -173,6 +173,16 @@ TEST(Layers, ShapesFollowPyTorchsFormula) {
   EXPECT_EQ(shape(flatten(x)), "2x924");
 }
 
+TEST(Layers, SeeAFlattenBehindWhatKeepsElementsInTheirPlaces) {
+  for (const auto between : {+[](Tensor t) { return relu(t); }, +[](Tensor t) { return gelu(t); },
+                             +[](Tensor t) { return relu(dropout(t, 0.5)); }}) {
+    Graph g;
+    linear("fc", between(flatten(images(g, {2, 4, 5, 3}))), {.out = 7});
+    EXPECT_EQ(g.parameters[0].view, (Shape{7, 4, 5, 3}));
+    EXPECT_EQ(g.parameters[0].permutation, (std::vector{0, 3, 1, 2}));
+  }
+}
+
 TEST(Layers, NameNodesAndParameters) {
   Graph g;
   const Tensor x = relu(conv("conv1", images(g), {.out = 4, .padding = 1}));

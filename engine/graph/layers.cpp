@@ -58,7 +58,10 @@ Shape flattened_from(Tensor x) {
     const Shape& from = graph.value(id).type.shape;
     if (std::holds_alternative<Reshape>(n.op))
       return from.rank() == 4 ? Shape{from[1], from[2], from[3]} : Shape{};
-    if (!std::holds_alternative<Relu>(n.op)) return {};
+    const bool keeps_places = std::holds_alternative<Relu>(n.op) ||
+                              std::holds_alternative<Gelu>(n.op) ||
+                              std::holds_alternative<Dropout>(n.op);
+    if (!keeps_places) return {};
   }
 }
 

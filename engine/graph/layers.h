@@ -33,8 +33,8 @@ Tensor conv(std::string name, Tensor x, Conv op, ConvInit init = ConvInit::fan_i
             Where where = Where::current());
 // Parameters `name`.weight and `name`.bias, buffers `name`.running_mean and `name`.running_var.
 Tensor batch_norm(std::string name, Tensor x, BatchNorm op = {}, Where where = Where::current());
-// x [N,K]. After a flatten of images the weight's columns keep PyTorch's NCHW order outside of the
-// engine.
+// x [N,K]. After a flatten of images, with activations and dropout between or not, the weight's
+// columns keep PyTorch's NCHW order outside of the engine; after another op they do not.
 Tensor linear(std::string name, Tensor x, Linear op, Where where = Where::current());
 
 // How a linear layer begins, and how its weight is seen outside of the engine.

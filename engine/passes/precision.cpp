@@ -62,6 +62,12 @@ class Lowering {
     return reads_f32_parameters(op) && graph_.value(id).type.shape.rank() == 1;
   }
 
+  // A norm's gain and bias, and whatever an update reads; what a norm normalises has the step's
+  // dtype, also if it is a parameter.
+  bool keeps_f32(const AnyOp& op, int id) const {
+    return reads_f32_parameters(op) && (kind(op) == OpKind::update || is_of_channels(op, id));
+  }
+
   void make_copies() {
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
       const int id =
@@ -86,7 +92,7 @@ class Lowering {
     }
     set_storage_dtype(node.op, storage_);
     for (int& id : node.in)
-      if (graph_.value(id).role == Role::parameter && !reads_f32_parameters(node.op))
+      if (graph_.value(id).role == Role::parameter && !keeps_f32(node.op, id))
         id = graph_.parameters[idx(graph_.value(id).parameter)].copy;
     const Types out = infer(node.op, graph_.types(node.in));
     for (std::size_t i = 0; i < out.size(); ++i) graph_.value(node.out[i]).type = out[i];

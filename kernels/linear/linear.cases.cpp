@@ -118,6 +118,10 @@ static void add_linear(List list) {
     const Tensor x = input(c, "x", {DType::f32, {3, 6, 5, 3}});
     linear("fc", flatten(max_pool(conv("conv", x, conv_op))), op);
   });
+  list.add("after a norm of a parameter", [](Case& c) {
+    const Tensor p = warpstep::parameter(c.graph, "p", {3, 24}, {Initial::Kind::uniform, 1});
+    linear("fc", layer_norm("ln", p), {.out = 7});
+  });
 }
 
 static const Folder linear_cases("linear", add_linear);

@@ -50,6 +50,7 @@ Types infer(const Conv& op, const Types& in) {
   if (in[1].shape != weight_shape(op, x[3]))
     fail<ShapeError>("weight is {}, input {} wants {}", in[1].shape.text(), x.text(),
                      weight_shape(op, x[3]).text());
+  require_same_dtype(op.name, in[0], in[1]);
   const Type z{in[0].dtype, convolved(op, x)};
   return op.pool ? infer(*op.pool, {z}) : Types{z};
 }

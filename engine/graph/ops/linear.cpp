@@ -24,6 +24,7 @@ Types infer(const Linear& op, const Types& in) {
   if (in[1].shape != Shape{op.out, x[1]})
     fail<ShapeError>("weight is {}, input {} wants {}x{}", in[1].shape.text(), x.text(), op.out,
                      x[1]);
+  require_same_dtype(op.name, in[0], in[1]);
   Types out{{in[0].dtype, {x[0], op.out}}};
   if (op.mask) out.push_back({DType::u8, {x[0], 16 * ((op.out + 127) / 128)}});
   if (op.keep) out.push_back(out[0]);

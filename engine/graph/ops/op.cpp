@@ -27,4 +27,10 @@ void require_inputs(std::string_view op, const Types& in, std::size_t least, std
   fail<ShapeError>("{} takes {} to {} inputs, not {}", op, least, most, in.size());
 }
 
+void require_same_dtype(std::string_view op, const Type& x, const Type& weight) {
+  if (x.dtype != weight.dtype)
+    fail<ShapeError>("{} of {} wants a weight in {}, not {}", op, x.text(), name(x.dtype),
+                     weight.text());
+}
+
 }  // namespace warpstep

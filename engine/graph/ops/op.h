@@ -37,6 +37,8 @@ void add_column_sums(Cost& cost, const Shape& x);
 
 // Throws ShapeError unless least <= in.size() <= most; the graph adds scope and model line.
 void require_inputs(std::string_view op, const Types& in, std::size_t least, std::size_t most);
+// Throws ShapeError where x and its weight differ in dtype: kernels read both as one.
+void require_same_dtype(std::string_view op, const Type& x, const Type& weight);
 
 // What the passes, the planner and the backends ask of any op. Every op states it as `static
 // constexpr OpTraits traits`; no field has a default, so that an op that forgets one does not

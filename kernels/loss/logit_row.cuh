@@ -15,23 +15,34 @@ class LogitRow {
 
   __device__ LogitRow(const T* row, unsigned vectors, int classes, unsigned lane, unsigned lanes)
       : row_(row), vectors_(vectors), classes_(classes), lane_(lane), lanes_(lanes) {
-    if (lane < vectors) fetch(lane, first_);
+    if (lane < vectors) widen_all(fetch(lane), lane, first_);
   }
-  // f(class of the first element, width elements) for each vector of the lane.
+  // f(class of the first element, width elements) for each vector of the lane. The next one is on
+  // its way meanwhile; f may write over the one that it gets.
   template <class F>
   __device__ void each(F f) const {
     if (lane_ >= vectors_) return;
     f(lane_ * width, first_);
-    for (unsigned v = lane_ + lanes_; v < vectors_; v += lanes_) {
+    unsigned v = lane_ + lanes_;
+    Packed<T, width> next;
+    if (v < vectors_) next = fetch(v);
+    while (v < vectors_) {
       float x[width];
-      fetch(v, x);
-      f(v * width, x);
+      widen_all(next, v, x);
+      const unsigned own = v;
+      v += lanes_;
+      if (v < vectors_) next = fetch(v);
+      f(own * width, x);
     }
   }
 
  private:
-  __device__ void fetch(unsigned vector, float (&x)[width]) const {
-    load(row_ + std::size_t{vector} * width, x);
+  __device__ Packed<T, width> fetch(unsigned vector) const {
+    return read<width>(row_ + std::size_t{vector} * width);
+  }
+  __device__ void widen_all(const Packed<T, width>& packed, unsigned vector,
+                            float (&x)[width]) const {
+    unpack(packed, x);
 #pragma unroll
     for (int i = 0; i < width; ++i)
       if (static_cast<int>(vector * width) + i >= classes_) x[i] = -INFINITY;

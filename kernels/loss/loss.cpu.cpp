@@ -15,11 +15,15 @@
 namespace warpstep::cpu {
 namespace {
 
-float log_sum_exp(const float* row, std::int64_t classes) {
+// The log of a row's sum of exponentials, in parts: added up, they lose the digits of large logits.
+struct LogSum {
+  float largest, rest;
+};
+LogSum log_sum_exp(const float* row, std::int64_t classes) {
   const float largest = *std::max_element(row, row + classes);
   float sum = 0;
   for (std::int64_t k = 0; k < classes; ++k) sum += std::exp(row[k] - largest);
-  return largest + std::log(sum);
+  return {largest, std::log(sum)};
 }
 
 // The first of the largest, as std::max_element() finds it.
@@ -127,13 +131,13 @@ RowScore score_row(const Criterion<float>& criterion, const float* row, std::int
     return {};
   }
   const float largest = largest_of(row, classes), total = criterion.total(t);
-  const float wanted = criterion.of(t, row), own = row[t.label];
+  const float wanted = criterion.of(t, row, largest), own = row[t.label];
   // The first of the largest logits. A NaN is none of them, but at class 0 nothing exceeds it.
   const bool is_hit = t.label == 0 ? own == largest || std::isnan(own)
                                    : own == largest && !contains(row, largest, t.label);
   const float sum =
       d_row ? exponentials(row, largest, d_row, classes) : sum_exponentials(row, largest, classes);
-  const RowScore score{total * (largest + std::log(sum)) - wanted, is_hit};
+  const RowScore score{total * std::log(sum) - wanted, is_hit};
   if (!d_row) return score;
   scale_row(d_row, scale * total / sum, classes);
   if (criterion.is_smooth()) {
@@ -153,9 +157,9 @@ std::unique_ptr<Kernel> log_softmax_kernel(const Extent& e) {
         for_rows(e, [&](std::int64_t n) {
           const float* row = floats_of(as<T>(b.in[0]) + n * e.classes, e.classes,
                                        as<float>(b.workspace) + n * e.classes);
-          const float log_sum = log_sum_exp(row, e.classes);
+          const auto [largest, rest] = log_sum_exp(row, e.classes);
           for (std::int64_t k = 0; k < e.classes; ++k)
-            as<float>(b.out[0])[n * e.classes + k] = row[k] - log_sum;
+            as<float>(b.out[0])[n * e.classes + k] = (row[k] - largest) - rest;
         });
       },
       idx(copied_floats<T>(e.rows, e.classes)) * sizeof(float));

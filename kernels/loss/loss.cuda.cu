@@ -229,8 +229,9 @@ void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels
 //
 // A row belongs to a group of 2, 4, 8 or 32 lanes, enough for one vector of 16 bytes each where
 // possible, or to a whole block if it has more than 64 vectors. A lane keeps its first vector in
-// registers, which covers rows of up to 256 elements of 16 bits per warp and 2048 per block; the
-// rest is read again from L1.
+// registers, which covers rows of up to 256 elements of 16 bits per warp and 2048 per block. What
+// is left of longer rows is read again for the gradient, from the caches: a block finds maximum and
+// sum in one pass, in which each new maximum rescales the sum.
 //
 // The gradient needs the number of rows that are not padding from the start: every block reads all
 // labels, 4 bytes per row, from the caches. That is why there are no more blocks than fill the
@@ -277,22 +278,31 @@ __device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits,
   const float own = label >= 0 ? widen(logits[label]) : 0;
   // A NaN compares as neither larger nor smaller: it wins only at class 0, as in top1_kernel.
   int beaten = label > 0 && (std::isnan(own) || std::isnan(widen(logits[0]))) ? 1 : 0;
-  float largest = -INFINITY;
+  float part = -INFINITY, sum = 0;  // the lane's largest; a block's: the sum of e^(x - part)
   row.each([&](unsigned k, const float(&x)[width]) {
+    float largest = part;
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       largest = fmaxf(largest, x[i]);
       const bool before = static_cast<int>(k) + i < label;
       if (before ? x[i] >= own : x[i] > own) beaten = 1;
     }
-  });
-  largest = reduce<group>(largest, -INFINITY, Max{});
-  beaten = reduce<group>(beaten, 0, Max{});
-  float sum = 0;
-  row.each([&](unsigned, const float(&x)[width]) {
+    if constexpr (group == whole_block) {
+      if (largest > part) sum *= expf(part - largest);
 #pragma unroll
-    for (int i = 0; i < width; ++i) sum += expf(x[i] - largest);
+      for (int i = 0; i < width; ++i) sum += x[i] == -INFINITY ? 0 : expf(x[i] - largest);
+    }
+    part = largest;
   });
+  const float largest = reduce<group>(part, -INFINITY, Max{});
+  beaten = reduce<group>(beaten, 0, Max{});
+  if constexpr (group == whole_block)
+    sum *= expf(part - largest);  // of a row of nothing but -inf NaN, as the sum is
+  else
+    row.each([&](unsigned, const float(&x)[width]) {
+#pragma unroll
+      for (int i = 0; i < width; ++i) sum += expf(x[i] - largest);
+    });
   sum = reduce<group>(sum, 0.0F, Sum{});
   return {largest, sum, own, label >= 0 && beaten == 0};
 }

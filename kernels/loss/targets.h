@@ -44,14 +44,16 @@ class Criterion {
     const Real share = (k == t.label ? first(t) : 0) + (k == t.pair ? rest(t) : 0);
     return weight(k) * ((1 - smoothing_) * share + smoothing_ / static_cast<Real>(classes_));
   }
-  // The sum of wanted() times row[k].
-  Real of(const Targets& t, const Real* row) const {
-    Real sum = first(t) * weight(t.label) * row[t.label];
-    if (t.pair >= 0) sum += rest(t) * weight(t.pair) * row[t.pair];
+  // The sum of wanted() times row[k] - from.
+  Real of(const Targets& t, const Real* row, Real from = 0) const {
+    Real sum = first(t) * weight(t.label) * (row[t.label] - from);
+    if (t.pair >= 0) sum += rest(t) * weight(t.pair) * (row[t.pair] - from);
     if (smoothing_ == 0) return sum;
-    Real all = 0;
-    for (std::int64_t k = 0; k < classes_; ++k) all += weight(k) * row[k];
-    return (1 - smoothing_) * sum + smoothing_ / static_cast<Real>(classes_) * all;
+    double all = 0;
+    for (std::int64_t k = 0; k < classes_; ++k)
+      all += static_cast<double>(weight(k) * (row[k] - from));
+    return (1 - smoothing_) * sum +
+           smoothing_ / static_cast<Real>(classes_) * static_cast<Real>(all);
   }
   Real total(const Targets& t) const {  // the sum of wanted() over all classes
     if (smoothing_ == 0) return of_labels(t);

@@ -42,8 +42,9 @@ struct Finding {
   double gain_ns = 0;    // per step, expected; 0: not known
   // The range that holds it, where it cannot be given more exactly; else both 0.
   double gain_least_ns = 0, gain_most_ns = 0;
-  // Of the whole run, expected. find_findings() computes it from gain_ns; rules about time outside
-  // of steps set it instead, and gain_ns becomes its share per step.
+  // Of the whole run, expected. find_findings() computes it from gain_ns and adds what a rule set,
+  // which is saved between steps; rules about time outside of steps alone set only this, and
+  // gain_ns becomes its share per step.
   double run_gain_ns = 0;
   bool outside_steps = false;
 };

@@ -46,6 +46,23 @@ double Facts::range_ns(std::string_view name) const {
   return sum / steps;
 }
 
+double Facts::unless_waiting(double ns) const {
+  if (!waits_for_data) return ns;
+  const LoaderView& loader = analysis.loader;
+  if (loader.work_ns <= 0) return 0;  // not recorded: the loader may be all that a step takes
+  const double period_ns = loader.work_ns / std::max(1, loader.workers);
+  return std::clamp(step_ns - period_ns, 0.0, std::max(0.0, ns));
+}
+
+double Facts::idle_ns() const {
+  if (on_host) return step_ns;
+  double busy_ns = 0;
+  for (const Category work :
+       {Category::kernel, Category::copy, Category::memset, Category::communication})
+    busy_ns += part(work);
+  return std::max(0.0, step_ns - busy_ns);
+}
+
 std::string Facts::of_run(double ns) const {
   return fmt::format("{} of {} ({} of the run)", quantity(ns, Unit::ns),
                      quantity(run_ns(), Unit::ns), quantity(ns / run_ns(), Unit::share));
@@ -70,11 +87,15 @@ namespace {
 constexpr std::array of_waits{"data-wait",    "slow-disk",   "low-bandwidth",
                               "slow-samples", "slow-worker", "slow-transform"};
 
+bool is_of_waits(const Finding& finding) {
+  return std::ranges::find(of_waits, finding.key) != of_waits.end();
+}
+
 // Steps of the run that have what was found in its windows: as many as would make its waiting, as
 // the first epoch may wait where later ones find the data in memory.
 double alike_steps(const Facts& facts, const Finding& finding) {
   const double all = facts.run_steps();
-  if (std::ranges::find(of_waits, finding.key) == of_waits.end()) return all;
+  if (!is_of_waits(finding)) return all;
   const std::vector<Step>& steps = facts.session.steps;
   const std::vector<std::size_t>& counted = facts.view.counted;
   double wait = facts.analysis.stall.wait_ns;  // of a counted step
@@ -97,9 +118,14 @@ void settle_gains(const Facts& facts, Finding& finding) {
     finding.gain_ns = finding.run_gain_ns / facts.run_steps();
     return;
   }
+  // No loader makes a step shorter than its kernels.
+  const double kernels_ns = is_of_waits(finding) ? facts.part(Category::kernel) : 0,
+               most = std::max(0.0, facts.step_ns - kernels_ns);
   for (double* gain : {&finding.gain_ns, &finding.gain_least_ns, &finding.gain_most_ns})
-    *gain = std::clamp(*gain, 0.0, facts.step_ns);
-  finding.run_gain_ns = finding.gain_ns * alike_steps(facts, finding);
+    *gain = std::clamp(*gain, 0.0, most);
+  const double between_ns = std::max(0.0, finding.run_gain_ns);
+  finding.run_gain_ns =
+      std::min(facts.run_ns(), finding.gain_ns * alike_steps(facts, finding) + between_ns);
 }
 
 }  // namespace
@@ -128,6 +154,7 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
   // Leave out findings whose gain is known to be small.
   constexpr double least_gain = 0.005;  // of a step, or of the run
   std::erase_if(findings, [&](const Finding& finding) {
+    if (finding.run_gain_ns >= least_gain * facts.run_ns()) return false;
     const double all = finding.outside_steps ? facts.run_ns() : facts.step_ns;
     const double gain = finding.outside_steps ? finding.run_gain_ns : finding.gain_ns;
     return gain > 0 && gain < least_gain * all;

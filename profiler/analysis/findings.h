@@ -30,9 +30,12 @@ struct Facts {
     return analysis.breakdown.mean[static_cast<std::size_t>(category)];
   }
   double share(Category category) const { return part(category) / step_ns; }
-  // The gain of time saved elsewhere: none while the step waits for data, as it would only wait
-  // longer.
-  double unless_waiting(double ns) const { return waits_for_data ? 0 : ns; }
+  // The gain of `ns` saved elsewhere than in the loader: where the step waits for data it becomes
+  // at most as short as the loader's workers make a batch, and would only wait longer.
+  double unless_waiting(double ns) const;
+  // In which a device does nothing: work of the host beside its kernels delays no step. On the host
+  // all of the step.
+  double idle_ns() const;
   std::string option(const char* key, const char* otherwise = "") const {
     return fields::text(options, key, otherwise);
   }

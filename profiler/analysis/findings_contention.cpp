@@ -55,12 +55,14 @@ double share_of_quota(const Contention& lost) {
 // else, without its counts, by what was sampled.
 struct CoreWait {
   double ns = 0, least_ns = 0, most_ns = 0;  // a range where the two last are not 0
+  double between_ns = 0;                     // no part of a step: none can save it
 };
 
 CoreWait core_wait_of(const Facts& facts) {
   const Contention& lost = facts.analysis.contention;
-  const double counted = facts.part(Category::core_wait) + lost.between_delay_per_step_ns;
-  if (counted > 0 || lost.trainer_delay_per_step_ns) return {counted, 0, 0};
+  const double counted = facts.part(Category::core_wait), between = lost.between_delay_per_step_ns;
+  if (counted + between > 0 || lost.trainer_delay_per_step_ns)
+    return {.ns = counted, .between_ns = between};
   // A device computes on while the host waits.
   const double awake =
       facts.on_host ? facts.step_ns
@@ -81,10 +83,13 @@ CoreWait core_wait_of(const Facts& facts) {
 
 void promise(const CoreWait& wait, double share, const Facts& facts, Finding& finding) {
   constexpr double least_range = 0.05;  // of a step: a narrower one is a number
-  finding.gain_ns = wait.ns * share;
-  if ((wait.most_ns - wait.least_ns) * share < least_range * facts.step_ns) return;
-  finding.gain_least_ns = wait.least_ns * share;
-  finding.gain_most_ns = wait.most_ns * share;
+  finding.run_gain_ns = wait.between_ns * share * facts.run_steps();
+  finding.gain_ns = facts.unless_waiting(wait.ns * share);
+  const double least_ns = facts.unless_waiting(wait.least_ns * share),
+               most_ns = facts.unless_waiting(wait.most_ns * share);
+  if (most_ns - least_ns < least_range * facts.step_ns) return;
+  finding.gain_least_ns = least_ns;
+  finding.gain_most_ns = most_ns;
 }
 
 std::string with_between(std::string evidence, const Facts& facts) {
@@ -185,22 +190,27 @@ void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings) {
 }
 
 // Time in which the process neither computed nor waited for anything that is known: not for a core,
-// for data, for other ranks or for a disk between steps.
+// for data, for other ranks, for a terminal or for a disk between steps.
 void find_stopped(const Facts& facts, std::vector<Finding>& findings) {
   constexpr double least_stopped = 0.15;  // of a step
   constexpr double least_seconds = 1;     // of samples
   const Contention& lost = facts.analysis.contention;
   if (!facts.on_host || !lost.has_delays || !lost.trainer || lost.seconds < least_seconds) return;
   if (is_short_of_memory(lost)) return;  // its pages are read from a disk
-  // Of several threads one is always at work in a step.
+  // The team computes at the same time as the trainer's thread: its time on cores explains only
+  // what is longer, for which the trainer waits at a barrier, as it does for each thread without a
+  // core.
   double explained = lost.trainer->on_cpu_ns + lost.trainer->delay_ns;
   if (lost.kernels)
-    explained += (lost.kernels->on_cpu_ns + lost.kernels->delay_ns) * lost.kernels->threads;
+    explained += lost.kernels->delay_ns * lost.kernels->threads +
+                 std::max(0.0, lost.kernels->on_cpu_ns - lost.trainer->on_cpu_ns);
   const double steps_ns = facts.steps * facts.step_ns, all = std::max(lost.window_ns, steps_ns),
                between = all - steps_ns;  // it may have waited for a disk in all of that
-  const double asleep = (facts.part(Category::data) + facts.part(Category::sync) +
-                         facts.part(Category::copy) + facts.part(Category::communication)) *
-                        facts.steps;
+  // Observers may wait for a terminal.
+  const double asleep =
+      (facts.part(Category::data) + facts.part(Category::sync) + facts.part(Category::copy) +
+       facts.part(Category::communication) + facts.range_ns("observers")) *
+      facts.steps;
   const double stopped = (all - explained * 1e-9 * all - between - asleep) / facts.steps;
   if (stopped < least_stopped * facts.step_ns) return;
   findings.push_back(

@@ -56,9 +56,24 @@ TEST(FindOtherPrograms, CostWhatTheTrainerWaitedInAndBetweenSteps) {
   EXPECT_THAT(c.finding("other-programs")->evidence, Not(HasSubstr("between steps")));
   lost.between_delay_per_step_ns = 1e5;  // of an evaluation
   const auto finding = c.finding("other-programs");
-  EXPECT_EQ(finding->gain_ns, 3e5);
+  EXPECT_EQ(finding->gain_ns, 2e5) << "a step has no part of what is between steps";
+  EXPECT_DOUBLE_EQ(finding->run_gain_ns, 10 * 3e5);
   EXPECT_THAT(finding->evidence, HasSubstr("100 us per step of it in evaluations"));
   EXPECT_EQ(finding->gain_most_ns, 0);
+  lost.between_delay_per_step_ns = 3e6;  // three times the steps
+  EXPECT_EQ(c.finding("other-programs")->gain_ns, 2e5);
+  EXPECT_DOUBLE_EQ(c.finding("other-programs")->run_gain_ns, 1e7) << "at most the run";
+}
+
+TEST(FindOtherPrograms, CostNothingWhileTheLoaderTakesAsLongAsAStep) {
+  Case c = on_host();
+  c.analysis.contention.others_share = 0.5;
+  c.analysis.stall.is_stalled = true;
+  c.analysis.loader.workers = 1;
+  c.analysis.loader.work_ns = 1e6;
+  EXPECT_EQ(c.finding("other-programs")->gain_ns, 0);
+  c.analysis.loader.work_ns = 9e5;
+  EXPECT_EQ(c.finding("other-programs")->gain_ns, 1e5);
 }
 
 // With --profile steps the thread does not count its own waiting.
@@ -127,13 +142,34 @@ TEST(FindStopped, WhereNothingExplainsAPartOfTheSteps) {
   lost.window_ns = 10.2e6;  // a checkpoint between the steps, which waits for its disk
   EXPECT_FALSE(c.finding("stopped"));
   lost.window_ns = 0;
-  lost.kernels = {.thread = "kernels", .threads = 1, .delay_ns = 0, .on_cpu_ns = 2e7};
+  lost.kernels = {.thread = "kernels", .threads = 1, .delay_ns = 2e7, .on_cpu_ns = 0};
   EXPECT_FALSE(c.finding("stopped"));
   lost.kernels.reset();
   lost.memory_pressure = 0.05;
   EXPECT_FALSE(c.finding("stopped"));
   lost.memory_pressure.reset();
   lost.seconds = 0.9;
+  EXPECT_FALSE(c.finding("stopped"));
+}
+
+// As cpulimit does: 8 ms on, 8 ms off.
+TEST(FindStopped, OfATeamWhoseThreadsStopTogether) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.trainer = {.thread = "main", .delay_ns = 0, .on_cpu_ns = 5e8};
+  lost.kernels = {.thread = "kernels", .threads = 3, .delay_ns = 1e7, .on_cpu_ns = 5e8};
+  const auto finding = c.finding("stopped");
+  ASSERT_TRUE(finding);
+  EXPECT_NEAR(finding->gain_ns, 4.7e5, 1);
+  lost.kernels->on_cpu_ns = 9e8;  // the trainer waits for the others
+  EXPECT_FALSE(c.finding("stopped"));
+}
+
+TEST(FindStopped, IsNotATerminalThatObserversWaitFor) {
+  Case c = on_host();
+  c.analysis.contention.trainer->on_cpu_ns = 5e8;
+  EXPECT_TRUE(c.finding("stopped"));
+  for (int i = 0; i < 10; ++i) c.builder.span(Kind::range, "observers", 1000 * i, 1000 * i + 400);
   EXPECT_FALSE(c.finding("stopped"));
 }
 

@@ -179,7 +179,9 @@ struct Fixed {
 
 Fixed fixed_of(const Facts& facts) {
   constexpr double short_call_ns = 50'000;
-  Fixed fixed{.outside_ns = facts.part(Category::cpu) + facts.part(Category::other)};
+  // Observers, such as a slow terminal, cost as much beside a larger batch: find_slow_observers().
+  Fixed fixed{.outside_ns = std::max(0.0, facts.part(Category::cpu) + facts.part(Category::other) -
+                                              facts.range_ns("observers"))};
   for (const CallRow& call : facts.analysis.work.calls) {
     if (is_communication(call.op)) continue;
     if (call.phase == "update")
@@ -292,14 +294,14 @@ bool has_any(std::string text, std::initializer_list<std::string_view> parts) {
                      [&](std::string_view part) { return text.find(part) != std::string::npos; });
 }
 
-// Multiplications of matrices in some guise: what tensor cores do.
-bool is_eligible(const CallRow& call) {
-  return has_any(call.op, {"conv", "linear", "matmul", "gemm", "attention", "dense"});
-}
-
 const DeviceMetrics* metrics_of(const Facts& facts, const Device& device) {
   const auto found = std::ranges::find(facts.analysis.devices, device.id, &DeviceMetrics::device);
   return found == facts.analysis.devices.end() ? nullptr : &*found;
+}
+
+// In some guise: what tensor cores compute.
+bool multiplies_matrices(const CallRow& call) {
+  return has_any(call.op, {"conv", "linear", "matmul", "gemm", "attention", "dense"});
 }
 
 }  // namespace
@@ -314,7 +316,7 @@ void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings) {
   double eligible = 0, all = 0;
   for (const CallRow& call : facts.analysis.work.calls) {
     all += call.ns;
-    if (is_eligible(call)) eligible += call.ns;
+    if (multiplies_matrices(call)) eligible += call.ns;
   }
   if (major < 7 || all <= 0 || eligible < least_eligible * all) return;
   const bool unused = metrics->tensor_core_share < no_tensor_cores;

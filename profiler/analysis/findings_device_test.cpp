@@ -225,6 +225,19 @@ TEST(DeviceFindings, GainNothingWhileTheStepWaitsForData) {
   for (const Finding& finding : c.findings()) EXPECT_EQ(finding.gain_ns, 0) << finding.key;
 }
 
+TEST(DeviceFindings, GainAtMostUntilTheLoaderIsTheSlowerOne) {
+  Case c;
+  c.analysis.devices[0].launch_gap_ns = 4'000'000;  // 400 us per step, of which half is gained
+  c.analysis.stall.is_stalled = true;
+  c.analysis.loader.workers = 2;
+  c.analysis.loader.work_ns = 1.8e6;  // a batch each 900 us, in steps of 1 ms
+  EXPECT_DOUBLE_EQ(c.finding("launch-bound")->gain_ns, 100'000);
+  c.analysis.loader.work_ns = 1.2e6;
+  EXPECT_DOUBLE_EQ(c.finding("launch-bound")->gain_ns, 200'000);
+  c.analysis.loader.work_ns = 2.2e6;
+  EXPECT_EQ(c.finding("launch-bound")->gain_ns, 0);
+}
+
 // On the host it is what does not shrink with the batch: the optimiser, and the host between calls.
 TEST(DeviceFindings, TinyBatchOnTheHost) {
   Case at(false), above(false), update(false);
@@ -235,6 +248,9 @@ TEST(DeviceFindings, TinyBatchOnTheHost) {
   EXPECT_DOUBLE_EQ(above.finding("tiny-batch")->gain_ns, 205'000);
   above.options()["global_batch"] = 512;  // beside it --batch is refused
   EXPECT_EQ(above.finding("tiny-batch")->flag, "--global-batch 1024");
+  for (int i = 0; i < 10; ++i)  // a slow terminal
+    above.builder.span(Kind::range, "observers", 1000 * i, 1000 * i + 20);
+  EXPECT_FALSE(above.finding("tiny-batch"));
   update.analysis.work.calls.push_back({.title = "update_all", .phase = "update", .ns = 410'000});
   EXPECT_TRUE(update.finding("tiny-batch"));
   update.analysis.work.calls.back().op = "all_reduce";  // which waits for other ranks

@@ -182,11 +182,11 @@ void find_throttling(const Facts& facts, std::vector<Finding>& findings) {
 }
 
 void find_slow_observers(const Facts& facts, std::vector<Finding>& findings) {
-  const double ns = facts.range_ns("observers");
+  const double all_ns = facts.range_ns("observers"), ns = std::min(all_ns, facts.idle_ns());
   if (ns <= least_observers * facts.step_ns) return;
   Finding finding{.key = "slow-observers",
                   .text = "Per-step logging is a significant part of the step.",
-                  .evidence = "\"observers\": " + facts.of_step(ns),
+                  .evidence = "\"observers\": " + facts.of_step(all_ns),
                   .advice = "do less work in the observers",
                   .gain_ns = facts.unless_waiting(0.9 * ns)};
   const std::int64_t every = fields::whole(facts.options, "log_every", 10);
@@ -216,8 +216,54 @@ void find_statistics(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
-// Options that cost time for something else; how much is not recorded.
+namespace {
+
+// As "AVX2 by WARPSTEP_CPU_ISA, of AVX-512 with AMX" in the stamp.
+constexpr std::string_view by_limit = " by WARPSTEP_CPU_ISA, of ";
+
+std::string instruction_set(const Facts& facts) {
+  return fields::text(fields::child(facts.session.stamp, "cpu"), "instruction_set");
+}
+
+void find_limited_instructions(const Facts& facts, std::vector<Finding>& findings) {
+  const std::string set = instruction_set(facts);
+  const std::size_t at = set.find(by_limit);
+  if (at == set.npos) return;
+  findings.push_back({.key = "slow-option",
+                      .text = "Loops use fewer instructions than this CPU has.",
+                      .evidence = fmt::format("WARPSTEP_CPU_ISA limits them to {}; the CPU has {}",
+                                              set.substr(0, at), set.substr(at + by_limit.size())),
+                      .advice = "unset WARPSTEP_CPU_ISA unless you test what another CPU runs"});
+}
+
+void find_needless_recompute(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least_flops =
+      0.5;  // of their share: what is recomputed may be waiting for bytes
+  const Json& without = fields::child(facts.session.loader, "without_recompute");
+  const double more = fields::number(without, "arena_bytes") -
+                      fields::number(fields::child(facts.session.program, "memory"), "arena_bytes");
+  const Memory memory = facts.on_host ? host_memory(facts) : device_memory(facts);
+  if (fields::number(without, "arena_bytes") <= 0 || memory.total <= 0) return;
+  if (memory.used + std::max(0.0, more) > full_memory * memory.total) return;
+  Finding finding{.key = "needless-recompute",
+                  .text = "Values are computed again though memory has room for them.",
+                  .evidence = fmt::format("--recompute saves {}; {} has {} free",
+                                          quantity(std::max(0.0, more), Unit::bytes), memory.what,
+                                          quantity(memory.total - memory.used, Unit::bytes)),
+                  .advice = "leave out --recompute"};
+  finding.gain_most_ns =
+      facts.unless_waiting(facts.part(Category::kernel) * fields::number(without, "flops_saved"));
+  finding.gain_least_ns = least_flops * finding.gain_most_ns;
+  finding.gain_ns = (finding.gain_least_ns + finding.gain_most_ns) / 2;
+  findings.push_back(finding);
+}
+
+}  // namespace
+
+// Options that cost time for something else; how much is mostly not recorded.
 void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
+  find_limited_instructions(facts, findings);
+  find_needless_recompute(facts, findings);
   if (facts.option("device") == "ref")
     findings.push_back({.key = "slow-option",
                         .text = "The reference backend is there to check others, and slow.",

@@ -145,6 +145,15 @@ TEST(HostFindings, SlowObservers) {
   EXPECT_EQ(c.finding("slow-observers")->flag, "");
 }
 
+TEST(HostFindings, ObserversBesideTheKernelsOfADevice) {
+  Case c = with_range("observers", 100, true);
+  c.part(Category::kernel) = 0.94e6;
+  c.part(Category::copy) = 0.01e6;
+  EXPECT_FALSE(c.finding("slow-observers")) << "the device idles for 50 us";
+  c.part(Category::kernel) = 0.92e6;
+  EXPECT_NEAR(c.finding("slow-observers")->gain_ns, 63'000, 1);
+}
+
 TEST(HostFindings, StatisticsAtEachStep) {
   Case c;
   c.analysis.work.steps = 10;
@@ -187,6 +196,34 @@ TEST(HostFindings, OptionsThatAreSlow) {
   EXPECT_FALSE(c.finding("slow-option")) << "products are the same";
   c.options()["device"] = "ref";
   EXPECT_EQ(c.finding("slow-option")->flag, "--device cpu");
+}
+
+TEST(HostFindings, InstructionsThatTheEnvironmentLimits) {
+  Case c(false);
+  Json& cpu = c.builder.raw().stamp["cpu"];
+  cpu["instruction_set"] = "AVX-512 with AMX";
+  EXPECT_FALSE(c.finding("slow-option"));
+  cpu["instruction_set"] = "SSE4.1 by WARPSTEP_CPU_ISA, of AVX-512 with AMX";
+  const auto finding = c.finding("slow-option");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence, HasSubstr("to SSE4.1; the CPU has AVX-512 with AMX"));
+  EXPECT_THAT(finding->advice, HasSubstr("unset WARPSTEP_CPU_ISA"));
+}
+
+TEST(HostFindings, RecomputingThoughMemoryHasRoom) {
+  Case c(false);
+  c.builder.sample("process rss bytes", 100, 4e9).sample("memory available bytes", 100, 6e9);
+  c.builder.raw().program["memory"]["arena_bytes"] = 1e9;
+  EXPECT_FALSE(c.finding("needless-recompute"));
+  Json& without = c.builder.raw().loader["without_recompute"];
+  without = {{"arena_bytes", 5.9e9}, {"flops_saved", 0.25}};
+  const auto finding = c.finding("needless-recompute");
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->advice, "leave out --recompute");
+  EXPECT_NEAR(finding->gain_most_ns, 2.5e5, 1);
+  EXPECT_NEAR(finding->gain_least_ns, 1.25e5, 1);
+  without["arena_bytes"] = 6.1e9;  // with which it would be 9.1 of 10 GB
+  EXPECT_FALSE(c.finding("needless-recompute"));
 }
 
 TEST(HostFindings, ChecksOfEveryCall) {

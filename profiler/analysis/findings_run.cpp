@@ -85,11 +85,27 @@ std::string evidence_of(const Facts& facts, std::string_view name, double ns) {
   return parts.empty() ? text : fmt::format("{}: {}", text, parts);
 }
 
+// Whether it was done several times, each time at the end of a whole epoch.
+bool is_of_whole_epochs(const Facts& facts, std::string_view name) {
+  const std::int64_t epoch = fields::whole(facts.session.loader, "steps_per_epoch");
+  if (epoch < 1) return false;
+  int count = 0;
+  bool all = true;
+  for_each_phase(facts.session, name, [&](std::int64_t step, const Phase&) {
+    ++count;
+    all = all && step > 0 && step % epoch == 0;
+  });
+  return all && count >= 2;
+}
+
 // Whether its share of the run says something about longer runs. One that --steps ends after some
-// steps has its last checkpoint and its evaluation too.
+// steps has its last checkpoint and its evaluation too; but a run of whole epochs continues alike,
+// and what takes most of a run matters in any.
 bool has_samples(const Facts& facts, std::string_view name) {
+  constexpr double most_of_run = 0.5;
   const RunPart* const part = facts.analysis.run.part(name);
-  return part == nullptr || part->count >= least_samples || facts.run_ns() >= long_run_ns;
+  if (part == nullptr || part->count >= least_samples || facts.run_ns() >= long_run_ns) return true;
+  return part->ns > most_of_run * facts.run_ns() || is_of_whole_epochs(facts, name);
 }
 
 double part_ns(const Facts& facts, std::string_view name, std::string_view within) {
@@ -156,7 +172,9 @@ void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
     finding.run_gain_ns = ns * (1 - share_left(facts, "evaluation", every)) +
                           checkpoints_of_evaluations_ns(facts, every);
   } else {
-    finding.advice = "use a smaller test split: half the size saves half of this time";
+    finding.advice =
+        "use a smaller test split: half the size saves half of this time; or --limit-batches N, "
+        "which ends each evaluation, and also each epoch, after N batches";
   }
   findings.push_back(finding);
 }

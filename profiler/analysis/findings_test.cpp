@@ -150,6 +150,20 @@ TEST(Findings, AWaitOfTwoPercentIsOne) {
   EXPECT_THAT(waits(20.1), Contains("data-wait"));
 }
 
+TEST(Findings, NoLoaderMakesAStepShorterThanItsKernels) {
+  for (int number = 1; number <= 3; ++number) {
+    const Session session = testing::loader_session(rung(number)).build();
+    Analysis analysis = analysed(session);
+    analysis.breakdown.mean[static_cast<std::size_t>(Category::kernel)] =
+        0.9 * analysis.breakdown.step_ns;
+    for (const Finding& finding : find_findings(session, analysis)) {
+      if (finding.key != "data-wait") continue;
+      EXPECT_LE(finding.gain_ns, 0.1001 * analysis.breakdown.step_ns) << number;
+      EXPECT_LE(finding.gain_most_ns, 0.1001 * analysis.breakdown.step_ns) << number;
+    }
+  }
+}
+
 TEST(Findings, AWaitWithoutALoadersWordIsOneFromFivePercentOn) {
   testing::Case c;
   c.part(Category::data) = 50'000;
@@ -162,16 +176,22 @@ TEST(Findings, AWaitWithoutALoadersWordIsOneFromFivePercentOn) {
 }
 
 TEST(Findings, BurstsWantADeeperQueue) {
-  EXPECT_EQ(found({.workers = 8,
-                   .prefetch = 2,
-                   .batch = 64,
-                   .steps = 96,
-                   .step_us = 10'000,
-                   .stages = {{"decode", 1'000}},
-                   .scale = [](int batch) { return batch % 16 == 7 ? 4.0 : 1.0; }})
-                .at(0)
-                .flag,
-            "--prefetch 4");
+  const std::vector<Finding> findings =
+      found({.workers = 8,
+             .prefetch = 2,
+             .batch = 64,
+             .steps = 96,
+             .step_us = 10'000,
+             .stages = {{"decode", 1'000}},
+             .scale = [](int batch) { return batch % 16 == 7 ? 4.0 : 1.0; }});
+  const auto waits = std::ranges::find(findings, "data-wait", &Finding::key);
+  ASSERT_NE(waits, findings.end());
+  EXPECT_EQ(waits->flag, "--prefetch 4");
+  // Between bursts the workers are faster than the step, so shorter kernels gain too.
+  const auto kernels = std::ranges::find(findings, "tensor-cores", &Finding::key);
+  ASSERT_NE(kernels, findings.end());
+  EXPECT_GT(kernels->gain_ns, 0);
+  EXPECT_LT(kernels->gain_ns, 4e6) << "half of their 9 ms, but for the loader";
 }
 
 TEST(Findings, ASlowDiskIsToldAsOne) {

@@ -129,15 +129,36 @@ TEST(WholeRun, OneCheckpointOfAShortRunIsNoAdvice) {
   Case c = checkpointed();
   const std::vector<std::pair<const char*, const char*>> keys{{"checkpoint", "slow-checkpoints"},
                                                               {"evaluation", "long-evaluation"}};
+  c.analysis.run.wall_ns = 60e6;
   for (const auto& [part, key] : keys) {
     c.analysis.run.parts[1] = {part, 25e6, 2, {}};
     EXPECT_FALSE(c.finding(key)) << "a run of a few steps ends with one too";
     c.analysis.run.parts[1].count = 3;
     EXPECT_TRUE(c.finding(key));
   }
+  c.analysis.run.parts[1] = {"evaluation", 31e6, 1, {}};
+  EXPECT_TRUE(c.finding("long-evaluation")) << "more than half of the run";
   c.analysis.run.parts[1] = {"checkpoint", 25e9, 1, {}};
   c.analysis.run.wall_ns = 60e9;
   EXPECT_TRUE(c.finding("slow-checkpoints")) << "a minute of one does matter";
+}
+
+TEST(WholeRun, TwoEvaluationsOfWholeEpochsAreAdvice) {
+  const auto found_at = [](std::uint64_t first, std::uint64_t second) {
+    Case c(false);
+    add(c.builder, "evaluation", 20'000, 30'000, first);
+    add(c.builder, "evaluation", 40'000, 50'000, second);
+    c.builder.raw().loader["steps_per_epoch"] = 5;
+    c.analysis.run = {.wall_ns = 60e6,
+                      .has_phases = true,
+                      .parts = {{"steps", 10e6, 1, {}}, {"evaluation", 20e6, 2, {}}},
+                      .steps = 10};
+    return c.finding("long-evaluation");
+  };
+  EXPECT_FALSE(found_at(5, 8)) << "--steps ended the run";
+  const auto finding = found_at(5, 10);
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->advice, HasSubstr("--limit-batches"));
 }
 
 TEST(WholeRun, EvaluationsGain) {

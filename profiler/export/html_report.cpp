@@ -92,7 +92,7 @@ std::string gain_html(const Session& session, const Analysis& analysis, const Fi
   const std::string gain = gain_text(session, analysis, finding);
   if (gain.empty()) return "<span>gain not known</span>";
   if (finding.gain_most_ns > 0) return fmt::format("<b>saves {}</b>", escaped(gain));
-  if (finding.outside_steps)
+  if (finding.outside_steps || finding.gain_ns <= 0)
     return fmt::format("<b>saves {}</b> {}", escaped(quantity(finding.run_gain_ns, Unit::ns)),
                        prose(of_run(gain)));
   const double epoch = steps_per_epoch(session) * finding.gain_ns;

@@ -96,20 +96,20 @@ bool has_call_times(const Work& work) {
 }
 
 std::string nothing_found(const Session& session, const Analysis& analysis) {
-  if (has_call_times(analysis.work)) return "No option would make this faster.";
+  if (has_call_times(analysis.work)) return "Nothing was found that an option would shorten.";
   return session.computes_on_host() ? "Calls were not recorded; --profile spans records them."
                                     : "Kernels were not recorded; --profile deep records them.";
 }
 
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
-  if (finding.gain_ns <= 0) return "";
+  if (finding.gain_ns <= 0 && finding.run_gain_ns <= 0) return "";
   if (finding.gain_most_ns > 0 && finding.gain_least_ns <= 0)
     return fmt::format("at most {} per step", quantity(finding.gain_most_ns, Unit::ns));
   if (finding.gain_most_ns > 0)  // a range
     return fmt::format("{} to {} per step", quantity(finding.gain_least_ns, Unit::ns),
                        quantity(finding.gain_most_ns, Unit::ns));
   // Time between steps, or of some steps only: a mean per step would say little.
-  const bool is_of_run = finding.outside_steps;
+  const bool is_of_run = finding.outside_steps || finding.gain_ns <= 0;
   std::string text = is_of_run ? quantity(finding.run_gain_ns, Unit::ns)
                                : quantity(finding.gain_ns, Unit::ns) + " per step";
   const double left = analysis.breakdown.step_ns - finding.gain_ns;

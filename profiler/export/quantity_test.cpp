@@ -57,6 +57,11 @@ TEST(Verdict, NamesTheLargestParts) {
   EXPECT_THAT(html_report(text.session, text.analysis), ::testing::HasSubstr("of the run: --"));
   text.analysis.run = {.wall_ns = 72.8e9, .has_phases = true};
   EXPECT_EQ(gain_text(example.session, text.analysis, outside), "36.4 s, 50.0 % of this run");
+  outside.outside_steps = false;  // of steps too, but none of that is saved
+  outside.gain_ns = 0;
+  EXPECT_EQ(gain_text(example.session, text.analysis, outside), "36.4 s, 50.0 % of this run");
+  outside.run_gain_ns = 0;
+  EXPECT_EQ(gain_text(example.session, text.analysis, outside), "");
 }
 
 TEST(OutsideSteps, IsWhatLiesBetweenThem) {

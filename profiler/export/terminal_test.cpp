@@ -158,6 +158,13 @@ TEST(TerminalReport, SaysThatThereIsNothing) {
             "of a step (0 ns); nothing was lost.\n");
 }
 
+TEST(TerminalReport, SaysWhenNothingWasFound) {
+  Example example = cpu_example();
+  example.analysis.findings.clear();
+  EXPECT_THAT(terminal_report(example.session, example.analysis),
+              ::testing::HasSubstr("\nNothing was found that an option would shorten.\n"));
+}
+
 TEST(TerminalReport, SaysWhenNoCallHasATime) {
   Example example = cpu_example();
   for (CallRow& call : example.analysis.work.calls) call.ns = call.p95_ns = 0, call.total_ns = 0;
@@ -168,7 +175,7 @@ TEST(TerminalReport, SaysWhenNoCallHasATime) {
   text = terminal_report(example.session, example.analysis);
   EXPECT_THAT(text,
               ::testing::HasSubstr("\nCalls were not recorded; --profile spans records them.\n"));
-  EXPECT_EQ(text.find("No option would"), std::string::npos);
+  EXPECT_EQ(text.find("Nothing was found"), std::string::npos);
 }
 
 TEST(TerminalReport, NamesPartsAsTensorBoardsPluginByItsRules) {

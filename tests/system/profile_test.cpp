@@ -249,6 +249,9 @@ TEST_F(Profile, ExplainsWhichJobItExpected) {
   EXPECT_THAT(ended.err, HasSubstr("4194303"));
   EXPECT_THAT(run({"profile", "4194303", "--last", "1s", "--steps", "4"}).err,
               HasSubstr("--steps has no effect with --last"));
+  const Ended of_run = run({"profile", "runs/first"});
+  EXPECT_EQ(of_run.exit_code, 2);
+  EXPECT_THAT(of_run.err, HasSubstr("warpstep report runs/first"));
 }
 
 }  // namespace

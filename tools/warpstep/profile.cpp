@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -75,12 +76,29 @@ std::uint64_t milliseconds_of(const std::string& text) {
   return static_cast<std::uint64_t>(ms);
 }
 
+// As whole_number(), but a run, of which the reader wants to see what was recorded, is named as
+// one.
+Check pid() {
+  Check check = whole_number(1, 4'194'304);
+  check.problem = [is_number = check.problem](const std::string& text) -> std::string {
+    const std::string problem = is_number(text);
+    std::error_code none;
+    if (problem.empty() || (text.find('/') == text.npos && !std::filesystem::exists(text, none)))
+      return problem;
+    return fmt::format(
+        "'{}' is a path, and this command asks a running job, by its PID; to see what a run "
+        "recorded: warpstep report {}",
+        text, shell_word(text));
+  };
+  return check;
+}
+
 Run declare_profile(Parser parser) {
   auto options = std::make_shared<ProfileOptions>();
   parser.add({.name = "pid",
               .variable = &options->job,
               .help = "PID of a process that trains",
-              .check = whole_number(1, 4'194'304),
+              .check = pid(),
               .type = "PID",
               .initial = "-"});
   parser.add({.name = "--steps",

@@ -17,12 +17,16 @@
 #include "engine/core/record.h"
 #include "engine/core/text.h"
 #include "engine/explain/explain.h"
+#include "engine/run/step_memory.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/fitting.h"
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/peaks.h"
+#include "tools/warpstep/pinning.h"
 #include "tools/warpstep/say.h"
+#include "tools/warpstep/session.h"
+#include "tools/warpstep/throughput.h"
 
 namespace warpstep::tools {
 
@@ -110,8 +114,22 @@ double baseline_share(const data::Dataset& set) {
   return jpeg > 0 ? static_cast<double>(baseline) / static_cast<double>(jpeg) : 1;
 }
 
-Json loader_json(const Source& source, const RunOptions& options, const Json& loading) {
-  const int cores = allowed_cores();
+// What a copy of the set's pixels takes: of whole images, though a step's rows may be crops.
+std::uint64_t decoded_bytes(const Source& source) {
+  if (source.is_text()) return source.size() * size_bytes(source.tokens.type());
+  return source.size() * static_cast<std::uint64_t>(source.dataset->image_shape().count());
+}
+
+int cores_now() {
+  const AvailableCpus available = available_cpus();
+  return available.allowed.empty() ? allowed_cores()
+                                   : cores_within(available.allowed.size(), available.quota);
+}
+
+// `team`: the threads of the backend's kernels, which --pin-cpus or OMP_NUM_THREADS may have set;
+// 0: it has none.
+Json loader_json(const Source& source, const RunOptions& options, const Json& loading, int cores,
+                 int team) {
   const std::string kind = source.kind();
   const bool encoded = source.encoding != data::Encoding::pixels;
   Json json{{"workers", source.loader->workers()},
@@ -128,12 +146,12 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
             {"transforms", source.recipe.text()},
             {"steps_per_epoch", steps_of_epoch(options, source.loader->steps_per_epoch())},
             {"cores", cores},
-            {"kernel_threads", options.kernel_threads() > 0 ? options.kernel_threads() : cores},
+            {"kernel_threads", team > 0                       ? team
+                               : options.kernel_threads() > 0 ? options.kernel_threads()
+                                                              : cores},
             {"can_pack", encoded && kind.ends_with("folder")},
             {"samples", source.loader->samples()},
-            {"decoded_bytes", source.is_text() ? source.size() * size_bytes(source.tokens.type())
-                                               : source.size() * static_cast<std::uint64_t>(
-                                                                     source.row_shape().count())},
+            {"decoded_bytes", decoded_bytes(source)},
             {"host_budget_bytes", data::host_budget_bytes(options.world().local_size)}};
   if (!source.is_text() && source.encoding == data::Encoding::jpeg)
     json["baseline_share"] = baseline_share(*source.dataset);
@@ -156,6 +174,18 @@ std::string raw_file(const RunOptions& options) {
   const World world = options.world();
   if (options.profile_raw.empty() || world.size == 1) return options.profile_raw;
   return fmt::format("{}.rank{}", options.profile_raw, world.rank);
+}
+
+// What a step without --recompute would take: its arena, and the share of the FLOPs that it saves.
+// Empty where that cannot be planned.
+Json without_recompute(const RunOptions& options, const Source& source, const Backend& backend,
+                       double flops) try {
+  Graph graph = graph_without_recompute(options, source, backend);
+  const double less = model_flops(graph);
+  return {{"arena_bytes", plan_step(std::move(graph), backend).plan.arena_bytes},
+          {"flops_saved", flops > 0 ? std::max(0.0, 1 - less / flops) : 0.0}};
+} catch (const Error&) {
+  return Json::object();
 }
 
 // Why a schedule recorded nothing.
@@ -199,7 +229,7 @@ void check_profile_options(const RunOptions& options) {
 }
 
 Profiling::Profiling(const RunOptions& options)
-    : options_(options), level_(profiler::parse_level(options.profile)) {
+    : options_(options), level_(profiler::parse_level(options.profile)), cores_(cores_now()) {
   const bool on_host = options.device == "cpu" || options.device == "ref";
   if (level_ == profiler::Level::deep && on_host)
     trace_.why = "--profile deep traces GPUs; on " + options.device +
@@ -240,6 +270,9 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
                       std::uint64_t steps_per_epoch) {
   const bool windows = level_ >= profiler::Level::spans;
   steps_per_epoch_ = steps_per_epoch;
+  if (const auto device = stamp.find("device"); device != stamp.end())
+    team_ = device->value("threads", 0);
+  step_flops_ = model_flops(step.graph());
   keep_earlier_session(run_ / "session.prof", progress.step);
   const double span_ns = calibrated_span_ns();  // before the recorder reads the rings
   // Unlike the trace, which must see modules being loaded, counters are opened once the step's
@@ -312,7 +345,10 @@ void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& b
   if (!recorder_) return;
   finished_ = true;
   end_windows(backend);
-  recorder_->set_loader(loader_json(training, options_, loading));
+  Json loader = loader_json(training, options_, loading, cores_, team_);
+  if (!options_.recompute.empty())
+    loader["without_recompute"] = without_recompute(options_, training, *backend, step_flops_);
+  recorder_->set_loader(loader);
   if (!has_windows_ && level_ >= profiler::Level::spans)
     recorder_->note(why_no_window(options_.profile_schedule, steps_per_epoch_));
   static const record::Name name{"report"};

@@ -88,6 +88,11 @@ class Profiling final : public TrainObserver {
 
   RunOptions options_;
   profiler::Level level_;
+  // Read before the backend opens: its library may bind the thread that opens it to one CPU
+  // (OMP_PROC_BIND).
+  int cores_;
+  int team_ = 0;           // threads of the backend's kernels; 0: it has none
+  double step_flops_ = 0;  // model_flops()
   profiler::OpenedTrace trace_;
   profiler::OpenedPmSampling counters_;
   std::filesystem::path run_;

@@ -23,7 +23,7 @@ namespace {
 using namespace warpstep;
 
 struct Options {
-  std::string model = "cifar10cnn", device = "cpu", precision = "fp32";
+  std::string model = "cifar10cnn", device = "cpu", precision = "fp32", moments = "fp32";
   std::int64_t batch = 128;
   std::int64_t image = 0;                  // height and width; 0: the model's own
   std::int64_t sequence = 0;               // of text, in tokens; 0: the model's context
@@ -59,12 +59,16 @@ models::BuildOptions build_options(const Options& options, const models::Model& 
   return build;
 }
 
-StepOptions step_options(const models::Model& model, Precision precision) {
+StepOptions step_options(const models::Model& model, Precision precision, DType moments) {
   StepOptions options{.schedule = {.peak = 1e-4}, .precision = precision};
-  if (!model.is_text()) return options;
-  options.optimizer = {
-      .kind = Optimizer::Kind::adamw, .weight_decay = 0.1, .beta2 = 0.95, .decays_vectors = false};
-  options.update.clip_norm = 1;
+  if (model.is_text()) {
+    options.optimizer = {.kind = Optimizer::Kind::adamw,
+                         .weight_decay = 0.1,
+                         .beta2 = 0.95,
+                         .decays_vectors = false};
+    options.update.clip_norm = 1;
+  }
+  options.optimizer.moment_dtype = moments;
   return options;
 }
 
@@ -149,7 +153,8 @@ Program make_program(const Options& options, const models::Model& model,
   backend.tf32 = precision == Precision::tf32;
   const std::shared_ptr<Backend> opened = bench::open(options.device, backend);
   build.uploaded = !options.host_batches && opened->steps_in_flight() > 0;
-  StepOptions step = step_options(model, precision);
+  StepOptions step =
+      step_options(model, precision, options.moments == "bf16" ? DType::bf16 : DType::f32);
   step.no_fuse.insert(options.no_fuse.begin(), options.no_fuse.end());
   step = options_for(*opened, std::move(step));
   return Program(compile_step(models::build(model, build), step), opened);
@@ -206,6 +211,9 @@ int main(int argc, char** argv) {
   app.add_option("--model", options.model)->capture_default_str();
   app.add_option("--device", options.device)->capture_default_str();
   app.add_option("--precision", options.precision, "fp32, tf32, bf16 or fp16")
+      ->capture_default_str();
+  app.add_option("--moments", options.moments, "fp32 or bf16")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
   app.add_option("--batch", options.batch)->capture_default_str();
   app.add_option("--image", options.image, "height and width; 0: the model's own")

@@ -42,7 +42,6 @@ class ModelOnCuda : public testing::TestWithParam<std::tuple<const char*, Precis
                                      StepOptions options = {}) const {
     const auto& [model, precision] = GetParam();
     options.precision = precision;
-    options.side_lanes = side_lanes_;
     constexpr std::int64_t batch = 3;
     auto step = std::make_unique<Stepping>(model_step(model, batch, options), std::move(backend));
     step->program.store().initialize(1);
@@ -61,11 +60,9 @@ class ModelOnCuda : public testing::TestWithParam<std::tuple<const char*, Precis
   }
 
   std::shared_ptr<Backend> backend_;
-  bool side_lanes_ = true;
 };
 
 class LossScaling : public ModelOnCuda {};  // fp16 only
-class SideLanes : public ModelOnCuda {};    // not fp16, whose loss scale waits for all gradients
 
 TEST_P(ModelOnCuda, AgreesWithTheReferenceCallByCall) {
   StepOptions options;
@@ -83,15 +80,6 @@ TEST_P(ModelOnCuda, OneGraphLaunchGivesTheBitsOfItsCalls) {
   const auto calls = stepping(backend_), graph = stepping(backend_);
   const auto eager = eager_runner(calls->program), replay = graph_runner(graph->program);
   EXPECT_EQ(run(*calls, *eager), run(*graph, *replay));
-}
-
-// The clock and early updates, in another order in each replay of an emulated graph.
-TEST_P(SideLanes, GiveTheBitsOfOne) {
-  const auto beside = stepping(backend_);
-  side_lanes_ = false;
-  const auto after = stepping(backend_);
-  const auto replay = graph_runner(beside->program), plain = graph_runner(after->program);
-  EXPECT_EQ(run(*beside, *replay, 3), run(*after, *plain, 3));
 }
 
 TEST_P(ModelOnCuda, ReadsNoDeadBuffer) {
@@ -204,10 +192,6 @@ std::string test_name(const testing::TestParamInfo<ModelOnCuda::ParamType>& test
 INSTANTIATE_TEST_SUITE_P(Zoo, ModelOnCuda,
                          testing::Combine(testing::Values("mlp", "cifar10cnn", "gpt2"),
                                           testing::ValuesIn(precisions())),
-                         test_name);
-INSTANTIATE_TEST_SUITE_P(Zoo, SideLanes,
-                         testing::Combine(testing::Values("cifar10cnn"),
-                                          testing::Values(Precision::bf16)),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Zoo, LossScaling,
                          testing::Combine(testing::Values("mlp", "cifar10cnn"),

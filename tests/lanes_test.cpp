@@ -95,7 +95,6 @@ std::size_t expect_apart(Graph graph, const std::string& what) {
 // As stored in fp32, and in fp16 with every norm that can be computed within a convolution.
 TEST(TwoLanes, NothingThatRunsSideBySideSharesMemory) {
   StepOptions plain, fused;
-  plain.side_lanes = fused.side_lanes = true;
   fused.precision = Precision::fp16;
   fused.computes = [](const AnyOp&, const Types&) { return true; };
   for (const models::Model& model : models::zoo())
@@ -116,36 +115,6 @@ TEST(TwoLanes, NorDoesItWhereAWeightIsUsedMoreThanOnce) {
   const Tensor third = twin(relu(add(first, second)), first);
   cross_entropy(linear("out", add(third, relu(second)), {.out = 10}), labels);
   EXPECT_GE(expect_apart(compile_step(std::move(g), {}), "twins"), 3U);
-}
-
-// The clock beside the forward half up to the loss, and a layer's update beside the convolutions'
-// gradients, where no loss scale waits for all gradients.
-TEST(TwoLanes, HaveTheClockAndAnEarlyUpdateBesideOtherCalls) {
-  const auto beside = [](Precision precision, std::string_view disabled) {
-    StepOptions options;
-    options.precision = precision;
-    options.side_lanes = true;
-    if (!disabled.empty()) options.no_fuse.emplace(disabled);
-    Graph graph = testing_support::model_step("cifar10cnn", 4, options);
-    open_backend("ref")->choose_layouts(graph);
-    const Lanes lanes = with_exchange_lane(two_lanes(graph), graph);
-    std::vector<std::string> titles;
-    for (std::size_t n = 0; n < graph.nodes.size(); ++n)
-      if (graph.nodes[n].phase == Phase::update && lanes.lane[n] != 0) {
-        const int at = lanes.waited_at[n];
-        const bool ends = at == static_cast<int>(graph.nodes.size());
-        titles.push_back(graph.nodes[n].title() + " until " +
-                         (ends ? "the end" : graph.nodes[idx(at)].title()));
-      }
-    return titles;
-  };
-  using Titles = std::vector<std::string>;
-  const std::string early = "fc1.weight/update_all until the end";
-  EXPECT_THAT(beside(Precision::bf16, ""),
-              testing::ElementsAre(testing::StartsWith("clock until conv4/"), early));
-  EXPECT_EQ(beside(Precision::bf16, "clock+forward"), Titles{early});
-  EXPECT_EQ(beside(Precision::bf16, "update+backward"), Titles{"clock until update_all"});
-  EXPECT_EQ(beside(Precision::fp16, ""), beside(Precision::fp16, "update+backward"));
 }
 
 // The node that runs last beside a reader of another lane may not write over what that reads.

@@ -236,19 +236,21 @@ def whole_batch(jobs):
 
 def shares(jobs):
     """Moments that ranks share out: equal bits, also clipped, averaged, interrupted, and continued alone."""
-    common = ("--steps", "9", "--epochs", "9", "--checkpoint-every", "5", "--clip-norm", "0.5", "--ema", "0.9",
-              "--optimizer", "adamw", "--weight-decay", "0.1", "--decay", "matrices")
-    finished(jobs.start("-np", "2", *jobs.command("plain", *common, "--shard-optimizer", "off")))
-    finished(jobs.start("-np", "2", *jobs.command("shared", *common)))
-    expected = tensors(jobs.folder / "plain")
-    assert any("exp_avg_sq" in name for name in expected) and any("ema." in name for name in expected), list(expected)
-    assert tensors(jobs.folder / "shared") == expected, "shared moments change the result"
-    max((jobs.folder / "shared").glob("checkpoint-*.safetensors")).unlink()
-    resume = [jobs.warpstep, "train", "--resume", jobs.folder / "shared"]
-    finished(jobs.start("-np", "2", *resume))
-    assert tensors(jobs.folder / "shared") == expected, "a resumed job with shared moments differs"
-    finished(jobs.start("-np", "4", *resume, "--global-batch", "16", "--steps", "12"))
-    subprocess.run([*resume, "--steps", "15", "--dist", "none"], check=True, capture_output=True, timeout=60)
+    for moments in ("fp32", "bf16"):
+        common = ("--steps", "9", "--epochs", "9", "--checkpoint-every", "5", "--clip-norm", "0.5", "--ema", "0.9", "--optimizer", "adamw",
+                  "--weight-decay", "0.1", "--decay", "matrices", "--moments", moments)
+        plain, shared = jobs.folder / f"plain-{moments}", jobs.folder / f"shared-{moments}"
+        finished(jobs.start("-np", "2", *jobs.command(plain.name, *common, "--shard-optimizer", "off")))
+        finished(jobs.start("-np", "2", *jobs.command(shared.name, *common)))
+        expected = tensors(plain)
+        assert any("exp_avg_sq" in name for name in expected) and any("ema." in name for name in expected), list(expected)
+        assert tensors(shared) == expected, f"shared moments in {moments} change the result"
+        max(shared.glob("checkpoint-*.safetensors")).unlink()
+        resume = [jobs.warpstep, "train", "--resume", shared]
+        finished(jobs.start("-np", "2", *resume))
+        assert tensors(shared) == expected, f"a resumed job with shared moments in {moments} differs"
+        finished(jobs.start("-np", "4", *resume, "--global-batch", "16", "--steps", "12"))
+        subprocess.run([*resume, "--steps", "15", "--dist", "none"], check=True, capture_output=True, timeout=60)
 
 
 def seen(jobs):

@@ -147,8 +147,11 @@ void Trial::read_store(std::vector<Result>& results, DType coarsest) const {
            {}});
     };
     keep(Section::parameter, DType::f32);
-    if (store.moment_count() > 0) keep(Section::moment1, DType::f32);
-    if (store.moment_count() > 1) keep(Section::moment2, DType::f32);
+    const auto dtype_of = [&](int m) {
+      return graph.value(graph.parameters[p].moments[idx(m)]).type.dtype;
+    };
+    if (store.moment_count() > 0) keep(Section::moment1, dtype_of(0));
+    if (store.moment_count() > 1) keep(Section::moment2, dtype_of(1));
     if (graph.parameters[p].accumulator >= 0) keep(Section::accumulator, DType::f32);
     if (graph.parameters[p].average >= 0) keep(Section::average, DType::f32);
     if (const int copy = graph.parameters[p].copy; copy >= 0)

@@ -24,4 +24,13 @@ inline __attribute__((always_inline)) Bf16 narrowed(float number) {
   return {static_cast<std::uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : nearest)};
 }
 
+// To one of the two bf16 around it, with a random 16-bit number: up with the chance that makes the
+// mean of many the number itself. A bf16 stays as it is, and so do infinities and NaN.
+inline __attribute__((always_inline)) Bf16 narrowed_at_random(float number, std::uint32_t random) {
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  const std::uint32_t quiet = bits >> 16 | 0x40;
+  return {
+      static_cast<std::uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : (bits + random) >> 16)};
+}
+
 }  // namespace warpstep

@@ -30,7 +30,8 @@ enum class Purpose : std::uint32_t {
   dropout = 5,
   mask = 6,
   windows = 7,
-  sampling = 8
+  sampling = 8,
+  moments = 9
 };
 
 // Draw `index` of the sequence (seed, purpose, a): four independent 32-bit words.

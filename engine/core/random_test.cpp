@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <set>
+
+#include "engine/core/bf16.h"
 
 namespace warpstep {
 namespace {
@@ -55,6 +59,29 @@ TEST(Below, ReachesEveryNumberAndNoOther) {
   std::array<int, 7> counts{};
   for (std::uint64_t i = 0; i < 7000; ++i) ++counts[below(draw(1, Purpose::order, 0, i)[0], 7)];
   for (const int count : counts) EXPECT_NEAR(count, 1000, 150);  // five standard deviations
+}
+
+// Of all 16-bit numbers exactly as many round up as make the mean the number itself.
+TEST(NarrowedAtRandom, KeepsTheMean) {
+  for (const float x : {1 + 0x1p-10F, -3.14159F, 1e-30F, 2.5e-3F, 1.99999F}) {
+    const float truncated =
+        std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & std::uint32_t{0xFFFF0000});
+    std::uint32_t up = 0;
+    for (std::uint32_t random = 0; random < 0x10000; ++random)
+      up += widened(narrowed_at_random(x, random)) != truncated;
+    EXPECT_EQ(up, std::bit_cast<std::uint32_t>(x) & 0xFFFF) << x;
+  }
+}
+
+TEST(NarrowedAtRandom, LeavesWhatIsABf16) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const std::uint32_t random : {0U, 1U, 0x8000U, 0xFFFFU}) {
+    for (const float x : {0.0F, -0.0F, 1.0F, -2.5F, infinity, -infinity})
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(widened(narrowed_at_random(x, random))),
+                std::bit_cast<std::uint32_t>(x));
+    for (const std::uint32_t bits : {0x7F800001U, 0x7FFFFFFFU, 0xFFC00000U, 0xFFFFFFFFU})
+      EXPECT_TRUE(std::isnan(widened(narrowed_at_random(std::bit_cast<float>(bits), random))));
+  }
 }
 
 }  // namespace

@@ -14,6 +14,10 @@ double clock_cos_pi(double x) {
   return std::cos(std::numbers::pi * x);
 }
 
+double clock_power(double base, double n) {
+  return std::pow(base, n);
+}
+
 #define STEP_CLOCK
 #include "engine/graph/step_clock.inc"
 #undef STEP_CLOCK

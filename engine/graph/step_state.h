@@ -71,6 +71,9 @@ struct StepState {
   // The steps of all ranks counted in turn, from 1, as one process would make them that accumulates
   // over as many: random draws of a step are named by it.
   std::int64_t draw = 0;
+  // The update that the step belongs to, from 1, whatever the number of ranks and of steps that
+  // share it: random draws of an update are named by it.
+  std::int64_t update_index = 0;
 };
 
 // The first of a step's draws for a tensor of `count` elements, one each. The draws of a step

@@ -36,8 +36,6 @@ Graph compile_step(Graph graph, const StepOptions& options) {
   }
   if (options.training && options.statistics)
     graph = add_statistics(std::move(graph), blocks, options.optimizer);
-  if (options.training && options.side_lanes)
-    graph = fuse(std::move(graph), FuseStage::lanes, fusion);
   return schedule(std::move(graph));
 }
 

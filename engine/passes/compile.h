@@ -22,8 +22,6 @@ struct StepOptions {
   bool statistics = false;                  // of blocks, see engine/passes/statistics.h
   // Which ops of engine/graph/ops/norm_conv.h may be made; without it none.
   Computes computes = {};
-  // Whether the backend runs calls in parallel: then the rows of FuseStage::lanes apply.
-  bool side_lanes = false;
 };
 
 // fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> average ->

@@ -295,11 +295,6 @@ void fuse_conv_pool(Graph& graph, const FuseOptions& options) {
   }
 }
 
-void let_clock_run_beside(Graph& graph, const FuseOptions&) {
-  for (Node& node : graph.nodes)
-    if (auto* clock = std::get_if<Clock>(&node.op)) clock->beside = true;
-}
-
 // In the order in which they are applied.
 constexpr std::array table{
     FusionRow{fusion::relu_pool,
@@ -368,13 +363,6 @@ constexpr std::array table{
               "the same with a residual block's shortcut; the sum is written on the way, for its "
               "other readers",
               FuseStage::lowered, fuse_joins},
-    FusionRow{fusion::clock_forward,
-              "the step's state advances beside the forward half, in a side lane", FuseStage::lanes,
-              let_clock_run_beside},
-    FusionRow{fusion::update_backward,
-              "a layer with a quarter of all parameters is updated beside the rest of the backward "
-              "half, where no loss scale, norm or sum needs all gradients first",
-              FuseStage::lanes, [](Graph& graph, const FuseOptions&) { update_early(graph); }},
 };
 
 void require_known(const std::set<std::string, std::less<>>& names) {

@@ -33,8 +33,6 @@ inline constexpr std::string_view conv_pool = "conv+pool";
 inline constexpr std::string_view dgrad_norm_dgrad = "dgrad+norm.dgrad";
 inline constexpr std::string_view norm_dgrad_norm_dgrad = "norm.dgrad+norm.dgrad";
 inline constexpr std::string_view updates = "updates";
-inline constexpr std::string_view clock_forward = "clock+forward";
-inline constexpr std::string_view update_backward = "update+backward";
 }  // namespace fusion
 
 // Whether an op can be computed on inputs of these types.
@@ -53,7 +51,6 @@ enum class FuseStage : std::uint8_t {
   backward,  // the whole graph after differentiate(); gradients keep their ids
   updates,   // the updates that add_optimizer() made
   lowered,   // the whole step after apply_precision(): what backends fuse depends on the dtypes
-  lanes,     // the finished step: what runs beside other calls, for backends with side lanes
 };
 
 struct FusionRow {

@@ -13,8 +13,6 @@ Graph schedule(Graph graph);
 // Which nodes run on side streams, and where they are waited for. A node of a side lane begins
 // after all nodes of lower lanes that stand before it.
 struct Lanes {
-  // Lane 1 has the clock, too, where it runs beside the forward half, and lane 2 the updates that
-  // run beside the backward half.
   static constexpr int weight_gradients = 1, exchange = 2, count = 3;
   std::vector<int> lane;  // of each node: 0, or one of the above
   // For nodes of a side lane: the node of lane 0 that begins when they are done, the number of
@@ -30,12 +28,13 @@ struct Lanes {
 Lanes one_lane(const Graph& graph);
 
 // Weight gradients, whose results nothing reads before the optimiser, run in parallel with the data
-// gradients and fill what those leave idle. Each is waited for where the next but one begins, so
-// that no more than two layers' activations are kept alive longer than in one lane.
+// gradients and fill what those leave idle; large ones, which fill a device by themselves, stay in
+// lane 0. Each is waited for where the next but one begins, so that no more than two layers'
+// activations are kept alive longer than in one lane.
 Lanes two_lanes(const Graph& graph);
 
 // Moves the sums over ranks to a lane of their own, beside what follows them, up to the first node
-// that reads one of their gradients, and early updates, up to the end of the step. They keep
+// that reads one of their gradients. They keep
 // nothing alive: gradients persist.
 Lanes with_exchange_lane(Lanes lanes, const Graph& graph);
 

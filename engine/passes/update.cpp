@@ -1,8 +1,6 @@
 #include "engine/passes/update.h"
 
 #include <algorithm>
-#include <iterator>
-#include <numeric>
 
 namespace warpstep {
 namespace {
@@ -12,9 +10,10 @@ int summed_gradient(const Parameter& parameter) {
   return parameter.accumulator >= 0 ? parameter.accumulator : parameter.gradient;
 }
 
-// A value of the shape of parameter p, in f32.
-int add_like(Graph& graph, std::size_t p, Role role, const std::string& prefix) {
-  const Type type = graph.value(graph.parameters[p].value).type;
+// A value of the shape of parameter p.
+int add_like(Graph& graph, std::size_t p, Role role, const std::string& prefix,
+             DType dtype = DType::f32) {
+  const Type type{dtype, graph.value(graph.parameters[p].value).type.shape};
   const int id = graph.add_value(type, role, prefix + graph.parameters[p].name);
   graph.value(id).parameter = static_cast<int>(p);
   return id;
@@ -46,7 +45,8 @@ void add_update(Graph& graph, std::size_t p, const Optimizer& optimizer) {
   std::vector<Tensor> in{
       {&graph, parameter.value}, {&graph, summed_gradient(parameter)}, {&graph, graph.state}};
   for (int m = 0; m < optimizer.moments(); ++m) {
-    const int id = add_like(graph, p, Role::moment, fmt::format("moment{}_", m + 1));
+    const int id =
+        add_like(graph, p, Role::moment, fmt::format("moment{}_", m + 1), optimizer.moment_dtype);
     graph.value(id).moment = m;
     graph.parameters[p].moments.push_back(id);
     in.push_back({&graph, id});
@@ -94,105 +94,6 @@ Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& sch
                {state}, "", Where::current());
   std::rotate(graph.nodes.begin(), graph.nodes.end() - 1, graph.nodes.end());
   return graph;
-}
-
-namespace {
-
-// The last node besides updates that reads or writes each value, or a view of it; -1: none.
-std::vector<int> last_touches(const Graph& graph) {
-  std::vector<int> root(graph.values.size()), last(graph.values.size(), -1);
-  std::iota(root.begin(), root.end(), 0);
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    const Node& node = graph.nodes[n];
-    if (is_view(node.op)) root[idx(node.out[0])] = root[idx(node.in[0])];
-    if (std::holds_alternative<UpdateAll>(node.op)) continue;
-    for (const auto* ids : {&node.in, &node.out})
-      for (const int id : *ids) last[idx(root[idx(id)])] = static_cast<int>(n);
-  }
-  return last;
-}
-
-// Whether another call than the updates themselves works on gradients or parameters as a whole.
-bool needs_whole_update(const Graph& graph) {
-  return std::ranges::any_of(graph.nodes, [](const Node& node) {
-    const bool changes_state = kind(node.op) == OpKind::update || kind(node.op) == OpKind::state;
-    return is_measure(node.op) || (changes_state && !std::holds_alternative<Clock>(node.op) &&
-                                   !std::holds_alternative<UpdateAll>(node.op) &&
-                                   !std::holds_alternative<Report>(node.op));
-  });
-}
-
-// An UpdateAll as one for each of three runs of its parameters, of which the second is early.
-struct Divided {
-  Node before, early, after;
-  int ready = -1;  // the node after which the second run may be updated; -1: none is early
-};
-
-Divided divide(const Graph& graph, const Node& node, const std::vector<int>& last) {
-  const auto& all = std::get<UpdateAll>(node.op);
-  const std::size_t width = Update{all.optimizer, all.copy}.operands(),
-                    count = node.in.size() / width;
-  const auto elements = [&](std::size_t i) {
-    return graph.value(node.in[i * width]).type.shape.count();
-  };
-  const auto ready = [&](std::size_t i) {
-    int latest = -1;
-    for (std::size_t k = 0; k < width; ++k)
-      if (const int id = node.in[i * width + k]; id != graph.state)
-        latest = std::max(latest, last[idx(id)]);
-    return latest;
-  };
-  std::int64_t total = 0;
-  for (const Parameter& parameter : graph.parameters)
-    total += graph.value(parameter.value).type.shape.count();
-  std::size_t largest = 0;
-  for (std::size_t i = 1; i < count; ++i)
-    if (elements(i) > elements(largest)) largest = i;
-  const int at = ready(largest);
-  const bool something_follows = std::any_of(
-      graph.nodes.begin() + at + 1, graph.nodes.end(),
-      [](const Node& n) { return n.phase == Phase::data_grad || n.phase == Phase::weight_grad; });
-  if (4 * elements(largest) < total || !something_follows) return {};
-
-  std::size_t first = largest, end = largest + 1;
-  while (first > 0 && ready(first - 1) <= at) --first;
-  while (end < count && ready(end) <= at) ++end;
-  const auto run = [&](std::size_t from, std::size_t to) {
-    Node part = node;
-    part.in.assign(node.in.begin() + static_cast<std::ptrdiff_t>(from * width),
-                   node.in.begin() + static_cast<std::ptrdiff_t>(to * width));
-    return part;
-  };
-  Divided divided{run(0, first), run(first, end), run(end, count), at};
-  std::get<UpdateAll>(divided.early.op).beside = true;
-  const int parameter = graph.value(node.in[largest * width]).parameter;
-  divided.early.scope = graph.parameters[idx(parameter)].name;
-  return divided;
-}
-
-}  // namespace
-
-void update_early(Graph& graph) {
-  if (needs_whole_update(graph)) return;
-  const std::vector<int> last = last_touches(graph);
-  std::vector<std::vector<Node>> early(graph.nodes.size()), instead(graph.nodes.size());
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (!std::holds_alternative<UpdateAll>(graph.nodes[n].op)) continue;
-    Divided divided = divide(graph, graph.nodes[n], last);
-    if (divided.ready < 0) continue;
-    early[idx(divided.ready)].push_back(std::move(divided.early));
-    for (Node* part : {&divided.before, &divided.after})
-      if (!part->in.empty()) instead[n].push_back(std::move(*part));
-    graph.nodes[n].in.clear();
-  }
-  std::vector<Node> nodes;
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (!std::holds_alternative<UpdateAll>(graph.nodes[n].op) || !graph.nodes[n].in.empty())
-      nodes.push_back(std::move(graph.nodes[n]));
-    for (std::vector<Node>* more : {&instead[n], &early[n]})
-      std::ranges::move(*more, std::back_inserter(nodes));
-  }
-  graph.nodes = std::move(nodes);
 }
 
 Graph add_average(Graph graph, double decay) {

@@ -25,12 +25,6 @@ Optimizer rule_of(const Optimizer& optimizer, const Type& parameter);
 // The node that checks what the updates will read, see CheckGradients.
 Node check_gradients(const Graph& graph, double clip_norm);
 
-// Divides an update, so that a parameter with a quarter of all elements, and those next to it that
-// are ready by then, are updated where their last reader of the step is done, beside the rest of
-// the backward half (UpdateAll::beside). Nothing changes where something needs all gradients before
-// the update, or the parameters as they were: loss scaling, clipping, sums, averages, statistics.
-void update_early(Graph& graph);
-
 // Appends the average of the weights over the run, after the updates.
 Graph add_average(Graph graph, double decay);
 

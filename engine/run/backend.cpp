@@ -106,7 +106,6 @@ StepOptions options_for(const Backend& backend, StepOptions options) {
   for (const FusionRow& row : fusion_table())
     if (!backend.wants(row.name)) options.no_fuse.emplace(row.name);
   options.exchange = backend.exchange();
-  options.side_lanes = backend.has_side_lanes();
   options.computes = [open = backend.shared_from_this()](const AnyOp& op, const Types& in) {
     return open->computes(op, in);
   };

@@ -174,9 +174,10 @@ OwnPart own_part(const Graph& graph, const SectionRun& run) {
           .moments = end > begin ? run.begin + begin - share : 0};
 }
 
-SectionRun update_run(const Graph& graph, const Node& update, std::int64_t elements) {
+SectionRun update_run(const Graph& graph, const Node& update, std::int64_t elements,
+                      std::size_t element_bytes) {
   const auto p = idx(graph.value(update.in[0]).parameter);
-  return {0, static_cast<std::int64_t>(sections(graph).offsets[p] / sizeof(float)), elements, {}};
+  return {0, static_cast<std::int64_t>(sections(graph).offsets[p] / element_bytes), elements, {}};
 }
 
 Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
@@ -217,7 +218,7 @@ void Store::add_moments(const Graph& graph) {
   if (parameters_.empty()) return;
   moments_ = static_cast<int>(parameters_[0].moments.size());
   for (int m = 0; m < moments_; ++m) {
-    Part& moments = part(m == 0 ? Section::moment1 : Section::moment2);
+    Part& moments = part(moments_section(m));
     for (const Parameter& parameter : parameters_)
       moments.values.push_back(graph.value(parameter.moments[idx(m)]));
     place(moments, shard_ends_.empty() ? sections_.bytes : share().elements * sizeof(float));
@@ -258,7 +259,7 @@ std::size_t Store::bytes() const {
 std::size_t Store::section_bytes(Section section) const {
   const Part& p = part(section);
   if (p.values.empty()) return 0;
-  return is_shared_out(section) ? share().elements * sizeof(float) : sections_.bytes / p.shrink;
+  return (is_shared_out(section) ? share().elements * sizeof(float) : sections_.bytes) / p.shrink;
 }
 
 std::byte* Store::section_address(std::size_t parameter, Section section) const {
@@ -271,7 +272,7 @@ std::byte* Store::section_address(std::size_t parameter, Section section) const 
     return memory_.get() + p.begin + sections_.offsets[parameter] / p.shrink;
   std::byte* all = all_moments_[section == Section::moment1 ? 0 : 1].get();
   if (!all) fail<Error>("this rank has only its share of the optimiser's moments");
-  return all + sections_.offsets[parameter];
+  return all + sections_.offsets[parameter] / p.shrink;
 }
 
 bool Store::is_shared_out(Section section) const {
@@ -293,19 +294,20 @@ Value Store::raw(std::size_t bytes) const {
 
 void Store::begin_moments() {
   for (int m = 0; m < moments_; ++m)
-    if (!all_moments_[idx(m)]) all_moments_[idx(m)] = backend_->allocate_host(sections_.bytes);
+    if (!all_moments_[idx(m)])
+      all_moments_[idx(m)] = backend_->allocate_host(sections_.bytes / moments_part(m).shrink);
 }
 
 void Store::gather_moments(Communicator& communicator) {
   if (shard_ends_.empty() || moments_ == 0) return;
-  std::vector<std::byte> bytes(sections_.bytes);
-  const std::size_t begin = share().begin * sizeof(float);
-  const std::size_t own = share().elements * sizeof(float);
-  std::vector<std::size_t> ends;
-  for (const std::size_t end : shard_ends_) ends.push_back(end * sizeof(float));
   begin_moments();
   for (int m = 0; m < moments_; ++m) {
-    const Part& moments = part(m == 0 ? Section::moment1 : Section::moment2);
+    const Part& moments = moments_part(m);
+    const std::size_t element = sizeof(float) / moments.shrink;
+    std::vector<std::byte> bytes(sections_.bytes / moments.shrink);
+    const std::size_t begin = share().begin * element, own = share().elements * element;
+    std::vector<std::size_t> ends;
+    for (const std::size_t end : shard_ends_) ends.push_back(end * element);
     backend_->read(raw(own), memory_.get() + moments.begin, std::span(bytes).subspan(begin, own));
     communicator.all_gather(bytes, ends);
     backend_->write(raw(bytes.size()), all_moments_[idx(m)].get(), bytes);
@@ -313,13 +315,14 @@ void Store::gather_moments(Communicator& communicator) {
 }
 
 void Store::keep_own_moments() {
-  for (std::size_t m = 0; m < all_moments_.size(); ++m) {
-    if (!all_moments_[m]) continue;
-    std::vector<std::byte> bytes(share().elements * sizeof(float));
-    const Part& moments = part(m == 0 ? Section::moment1 : Section::moment2);
-    backend_->read(raw(bytes.size()), all_moments_[m].get() + share().begin * sizeof(float), bytes);
+  for (int m = 0; m < moments_; ++m) {
+    if (!all_moments_[idx(m)]) continue;
+    const Part& moments = moments_part(m);
+    const std::size_t element = sizeof(float) / moments.shrink;
+    std::vector<std::byte> bytes(share().elements * element);
+    backend_->read(raw(bytes.size()), all_moments_[idx(m)].get() + share().begin * element, bytes);
     backend_->write(raw(bytes.size()), memory_.get() + moments.begin, bytes);
-    all_moments_[m] = nullptr;
+    all_moments_[idx(m)] = nullptr;
   }
 }
 
@@ -336,7 +339,7 @@ void* Store::address(const Value& value) const {
     case Role::average: return section_address(p, Section::average);
     case Role::buffer: return memory_.get() + buffer_offsets_[p];
     case Role::moment: {
-      const Section section = value.moment == 0 ? Section::moment1 : Section::moment2;
+      const Section section = moments_section(value.moment);
       return is_shared_out(section) ? memory_.get() + part(section).begin
                                     : section_address(p, section);
     }

@@ -55,7 +55,8 @@ struct OwnPart {
 };
 OwnPart own_part(const Graph& graph, const SectionRun& run);
 // The run of an Update or an UpdateAll of this many elements.
-SectionRun update_run(const Graph& graph, const Node& update, std::int64_t elements);
+SectionRun update_run(const Graph& graph, const Node& update, std::int64_t elements,
+                      std::size_t element_bytes = sizeof(float));
 
 class Store {
  public:
@@ -134,6 +135,10 @@ class Store {
   };
   Part& part(Section section) { return parts_[static_cast<std::size_t>(section)]; }
   const Part& part(Section section) const { return parts_[static_cast<std::size_t>(section)]; }
+  static Section moments_section(int moment) {
+    return moment == 0 ? Section::moment1 : Section::moment2;
+  }
+  const Part& moments_part(int moment) const { return part(moments_section(moment)); }
   void add_part(Section section, const Graph& graph, int Parameter::*value);
   void add_moments(const Graph& graph);
   void add_buffers(const Graph& graph);

@@ -3,60 +3,24 @@
 #include <bit>
 #include <cmath>
 
-#include "engine/core/random.h"
+#include "kernels/cpu/draws.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
 namespace {
 
-constexpr std::int64_t draws = 32;  // at once, for four elements each
-
-struct Words {
-  alignas(64) std::uint32_t lane[4][draws];  // in: the counters; out: the words drawn with them
-};
-
-// philox() for all counters.
-WARPSTEP_LOOP void philox_all_loop(Words& words, std::uint64_t seed) {
-  auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    for (std::int64_t i = 0; i < draws; ++i) {
-      const std::uint64_t a = std::uint64_t{0xD2511F53} * words.lane[0][i];
-      const std::uint64_t b = std::uint64_t{0xCD9E8D57} * words.lane[2][i];
-      words.lane[0][i] = static_cast<std::uint32_t>(b >> 32) ^ words.lane[1][i] ^ key0;
-      words.lane[1][i] = static_cast<std::uint32_t>(b);
-      words.lane[2][i] = static_cast<std::uint32_t>(a >> 32) ^ words.lane[3][i] ^ key1;
-      words.lane[3][i] = static_cast<std::uint32_t>(a);
-    }
-    key0 += 0x9E3779B9;
-    key1 += 0xBB67AE85;
-  }
-}
-const auto philox_all = vectorized<philox_all_loop>();
-
-// 4 * draws words; the one of draw `first` is number first % 4.
-void draw_all(const StepState& state, std::uint32_t layer, std::uint64_t first, Words& words) {
-  for (std::int64_t i = 0; i < draws; ++i) {
-    const std::uint64_t index = first / 4 + static_cast<std::uint64_t>(i);
-    words.lane[0][i] = static_cast<std::uint32_t>(index);
-    words.lane[1][i] = static_cast<std::uint32_t>(index >> 32);
-    words.lane[2][i] = layer;
-    words.lane[3][i] = static_cast<std::uint32_t>(Purpose::dropout);
-  }
-  philox_all(words, state.seed);
-}
-
-WARPSTEP_LOOP void masks(const Words& words, std::uint32_t threshold, std::uint32_t* kept) {
-  for (std::int64_t i = 0; i < draws; ++i)
+WARPSTEP_LOOP void masks(const Draws& words, std::uint32_t threshold, std::uint32_t* kept) {
+  for (std::int64_t i = 0; i < draws_at_once; ++i)
     for (std::int64_t l = 0; l < 4; ++l)
       kept[4 * i + l] = words.lane[l][i] >> 8 >= threshold ? ~std::uint32_t{0} : 0;
 }
 
 // Drops or scales `count` elements by their words, in the order of the draws, from word `phase` on.
 template <class T>
-WARPSTEP_LOOP void keep_loop(const Words& words, std::int64_t phase, std::uint32_t threshold,
+WARPSTEP_LOOP void keep_loop(const Draws& words, std::int64_t phase, std::uint32_t threshold,
                              float scale, const T* x, T* y, std::int64_t count) {
-  alignas(64) std::uint32_t kept[4 * draws];
+  alignas(64) std::uint32_t kept[4 * draws_at_once];
   masks(words, threshold, kept);
   for (std::int64_t e = 0; e < count; ++e)
     y[e] = rounded_to<T>(std::bit_cast<float>(std::bit_cast<std::uint32_t>(as_float(x[e]) * scale) &
@@ -65,11 +29,11 @@ WARPSTEP_LOOP void keep_loop(const Words& words, std::int64_t phase, std::uint32
 template <class T>
 const auto keep = vectorized<keep_loop<T>>();
 
-WARPSTEP_LOOP void factors_loop(const Words& words, std::uint32_t threshold, float scale,
+WARPSTEP_LOOP void factors_loop(const Draws& words, std::uint32_t threshold, float scale,
                                 float* factors) {
-  alignas(64) std::uint32_t kept[4 * draws];
+  alignas(64) std::uint32_t kept[4 * draws_at_once];
   masks(words, threshold, kept);
-  for (std::int64_t e = 0; e < 4 * draws; ++e)
+  for (std::int64_t e = 0; e < 4 * draws_at_once; ++e)
     factors[e] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(scale) & kept[e]);
 }
 const auto write_factors = vectorized<factors_loop>();
@@ -86,13 +50,13 @@ Dropping::Dropping(double rate, std::uint32_t layer, std::int64_t count)
 template <class T>
 void Dropping::apply(const StepState& state, const T* x, T* y, std::int64_t begin,
                      std::int64_t end) const {
-  Words words;
+  Draws words;
   const std::uint64_t drawn = first_draw(state, count_);
   for (std::int64_t first = begin; first < end;) {
     const std::uint64_t at = drawn + static_cast<std::uint64_t>(first);
     const auto phase = static_cast<std::int64_t>(at % 4);
-    const std::int64_t count = std::min(4 * draws - phase, end - first);
-    draw_all(state, layer_, at, words);
+    const std::int64_t count = std::min(4 * draws_at_once - phase, end - first);
+    draw_all({state.seed, Purpose::dropout, layer_}, at / 4, words);
     keep<T>(words, phase, threshold_, scale_, x + first, y + first, count);
     first += count;
   }
@@ -105,12 +69,13 @@ template void Dropping::apply(const StepState&, const Bf16*, Bf16*, std::int64_t
 
 const float* Dropping::factors(const StepState& state, std::int64_t first, std::int64_t count,
                                float* to) const {
-  static_assert(slack >= 4 * draws + 3);
-  Words words;
+  static_assert(slack >= 4 * draws_at_once + 3);
+  Draws words;
   const std::uint64_t at = first_draw(state, count_) + static_cast<std::uint64_t>(first);
   const auto phase = static_cast<std::int64_t>(at % 4);
-  for (std::int64_t e = 0; e < phase + count; e += 4 * draws) {
-    draw_all(state, layer_, at + static_cast<std::uint64_t>(e), words);
+  for (std::int64_t e = 0; e < phase + count; e += 4 * draws_at_once) {
+    draw_all({state.seed, Purpose::dropout, layer_}, (at + static_cast<std::uint64_t>(e)) / 4,
+             words);
     write_factors(words, threshold_, scale_, to + e);
   }
   return to + phase;

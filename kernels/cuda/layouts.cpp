@@ -25,12 +25,15 @@ Shape with_last(const Shape& shape, std::int64_t last) {
 }
 
 // Elements per 16 bytes in the narrowest dtype that the graph computes in: all sections of the
-// store have the same padding.
+// store have the same padding. Moments do not count: the step of an evaluation has none, and both
+// use one store.
 std::int64_t vector_elements(const Graph& graph) {
   for (const Node& node : graph.nodes)
     for (const auto* ids : {&node.in, &node.out})
       for (const int id : *ids)
-        if (is_float(graph.value(id).type.dtype) && size_bytes(graph.value(id).type.dtype) == 2)
+        if (const Value& value = graph.value(id); value.role != Role::moment &&
+                                                  is_float(value.type.dtype) &&
+                                                  size_bytes(value.type.dtype) == 2)
           return 8;
   return 4;
 }

@@ -87,6 +87,14 @@ __device__ inline T narrow(float x) {
   return Narrow<T>::one(x);
 }
 
+// As narrowed_at_random() of the host.
+__device__ inline __nv_bfloat16 narrow_at_random(float x, unsigned random) {
+  const unsigned bits = __float_as_uint(x);
+  const unsigned quiet = bits >> 16 | 0x40U;
+  const unsigned half = (bits & 0x7FFFFFFFU) > 0x7F800000U ? quiet : (bits + random) >> 16;
+  return __ushort_as_bfloat16(static_cast<unsigned short>(half));
+}
+
 // A relu, by itself or fused: 0 for NaN.
 __device__ inline float rectified(float x) {
   return x > 0 ? x : 0;

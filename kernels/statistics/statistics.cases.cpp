@@ -68,6 +68,9 @@ static void add_statistics_cases(List list) {
   nesterov.momentum = 0.9;
   nesterov.nesterov = true;
   measure_updates(list, "updates of nesterov", nesterov, shapes);
+  nesterov.moment_dtype = DType::bf16;
+  measure_updates(list, "updates of nesterov, moments in bf16", nesterov, shapes);
+  measure_updates(list, "updates of adam, moments in bf16", {.moment_dtype = DType::bf16}, shapes);
   measure_updates(list, "no updates, in the first of two steps", {}, shapes, {.accumulate = 2});
 
   measure_outputs(list, "outputs of resnet50 layer1", {{DType::f32, {32, 56, 56, 256}}}, {}).heavy =

@@ -96,6 +96,20 @@ __device__ inline void add(Squares& sums, const UpdateRule& rule, const Coeffici
   sums.update += square(after - p);
 }
 
+// Elements [i, i + 4) of a moment, as floats.
+__device__ inline void load_moment(const void* from, DType dtype, std::size_t i,
+                                   float (&to)[quad]) {
+  if (dtype == DType::bf16)
+    load(static_cast<const __nv_bfloat16*>(from) + i, to);
+  else
+    load(static_cast<const float*>(from) + i, to);
+}
+__device__ inline float moment_at(const void* from, DType dtype, std::size_t i) {
+  if (from == nullptr) return 0;
+  return dtype == DType::bf16 ? widen(static_cast<const __nv_bfloat16*>(from)[i])
+                              : static_cast<const float*>(from)[i];
+}
+
 template <class G>
 __global__ void __launch_bounds__(update_threads)
     update_statistics_kernel(UpdateRule rule, UpdateBuffers buffers, unsigned quads, unsigned rest,
@@ -109,16 +123,16 @@ __global__ void __launch_bounds__(update_threads)
     float p[quad], g[quad], m[quad] = {}, v[quad] = {};
     load(buffers.parameters + i, p);
     load(gradients + i, g);
-    if (buffers.first != nullptr) load(buffers.first + i, m);
-    if (buffers.second != nullptr) load(buffers.second + i, v);
+    if (buffers.first != nullptr) load_moment(buffers.first, buffers.moments, i, m);
+    if (buffers.second != nullptr) load_moment(buffers.second, buffers.moments, i, v);
 #pragma unroll
     for (int n = 0; n < quad; ++n) add(own, rule, now, p[n], g[n], m[n], v[n]);
   }
   if (thread < rest) {
     const std::size_t i = std::size_t{quads} * quad + thread;
     add(own, rule, now, buffers.parameters[i], widen(gradients[i]),
-        buffers.first != nullptr ? buffers.first[i] : 0,
-        buffers.second != nullptr ? buffers.second[i] : 0);
+        moment_at(buffers.first, buffers.moments, i),
+        moment_at(buffers.second, buffers.moments, i));
   }
   own = of_block(own);
   auto* partial = static_cast<Squares*>(to.workspace);

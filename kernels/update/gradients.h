@@ -1,9 +1,11 @@
-// Gradient arithmetic shared by the host's backends: overflow, norm, clipping and LARS.
+// Arithmetic of the update shared by the host's backends: overflow, norm, clipping, LARS, and the
+// random rounding of moments.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 
+#include "engine/core/random.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/step_state.h"
 
@@ -12,6 +14,12 @@ namespace warpstep {
 // Whether the step updates at all: it does not while it only accumulates, nor after an overflow.
 inline bool updates(const StepState& state) {
   return state.update != 0 && state.overflow == 0;
+}
+
+// The random bits for a moment, the first or the second, of the element whose word of
+// draw(seed, Purpose::moments, update_index, place in the sections / 4) this is.
+constexpr std::uint32_t moment_bits(std::uint32_t word, int moment) {
+  return moment == 0 ? word & 0xFFFF : word >> 16;
 }
 
 // Stores the result of CheckGradients in the state, from the sum of the squares of the stored

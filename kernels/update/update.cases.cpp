@@ -152,6 +152,10 @@ static void add_update(List list) {
   rmsprop.alpha = 0.9;
   rmsprop.epsilon = 1e-4;
   add(list, "rmsprop with momentum and weight decay", rmsprop, constant);
+  for (Optimizer* of : {&sgd, &adam, &rmsprop}) of->moment_dtype = DType::bf16;
+  add(list, "sgd with nesterov and moments in bf16", sgd, constant);
+  add(list, "adamw with moments in bf16", adam, constant);
+  add(list, "rmsprop with moments in bf16", rmsprop, constant);
   add_beside(list, constant);
   add_product(list);
 }

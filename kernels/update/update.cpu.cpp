@@ -1,13 +1,15 @@
 // The end of a step on the CPU: the optimiser, and around it the gradients' norm, accumulation,
 // LARS and the average of the weights. Bound by memory: the optimiser moves 28 bytes per parameter
-// for adam and 20 for sgd with momentum, each read and written once. Sums run over chunks, which
-// are added in order: the same bits with any number of threads. Figures: bench/RECORDS.md.
+// for adam and 20 for sgd with momentum, each read and written once; moments in bf16 are widened
+// and rounded in the first cache. Sums run over chunks, which are added in order: the same bits
+// with any number of threads. Figures: bench/RECORDS.md.
 
 #include <algorithm>
 #include <cmath>
 
 #include "engine/run/store.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/draws.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 #include "kernels/update/gradients.h"
@@ -151,20 +153,66 @@ class Rule {
   RmspropFactors rmsprop_;
 };
 
-// `gradient` of type G; `copy` may be null.
-template <class G>
-void update(const Optimizer& o, const Buffers& b, Bf16* copies, const OwnPart& part) {
+// Moments in bf16, see Optimizer::moment_dtype.
+
+constexpr std::int64_t rounded_at_once = 4 * draws_at_once;
+
+WARPSTEP_LOOP void widen_loop(const Bf16* __restrict from, float* __restrict to,
+                              std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = widened(from[i]);
+}
+const auto widen = vectorized<widen_loop>();
+
+WARPSTEP_LOOP void round_loop(const Draws& words, int moment, const float* __restrict from,
+                              Bf16* __restrict to, std::int64_t count) {
+  alignas(64) std::uint32_t bits[rounded_at_once];
+  for (std::int64_t i = 0; i < draws_at_once; ++i)
+    for (std::int64_t l = 0; l < 4; ++l) bits[4 * i + l] = moment_bits(words.lane[l][i], moment);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = narrowed_at_random(from[i], bits[i]);
+}
+const auto round_at_random = vectorized<round_loop>();
+
+// Gradients of type G and moments of type M of one chunk, whose first element is at `place` of the
+// sections.
+template <class G, class M>
+void update_chunk(const Rule<G>& rule, const StepState& state, std::int64_t place, float* p,
+                  const G* g, M* m, M* v, std::int64_t count) {
+  if constexpr (std::is_same_v<M, float>) {
+    rule(p, g, m, v, count);
+  } else {
+    const Sequence draws{state.seed, Purpose::moments,
+                         static_cast<std::uint32_t>(state.update_index)};
+    Draws words;
+    float first[rounded_at_once], second[rounded_at_once];
+    for (std::int64_t i = 0; i < count; i += rounded_at_once) {
+      const std::int64_t n = std::min(rounded_at_once, count - i);
+      if (m) widen(m + i, first, n);
+      if (v) widen(v + i, second, n);
+      rule(p + i, g + i, m ? first : nullptr, v ? second : nullptr, n);
+      draw_all(draws, idx(place + i) / 4, words);
+      if (m) round_at_random(words, 0, first, m + i, n);
+      if (v) round_at_random(words, 1, second, v + i, n);
+    }
+  }
+}
+
+// Gradients of type G and moments of type M; `copies` may be null. The run's first element is at
+// `place` of the sections.
+template <class G, class M>
+void update(const Optimizer& o, const Buffers& b, Bf16* copies, const OwnPart& part,
+            std::int64_t place) {
   const StepState state = *as<StepState>(b.in[2]);
   if (!updates(state)) return;
   const Rule<G> rule(o, state);
   float* p = as<float>(b.in[0]) + part.begin;
   const G* g = as<G>(b.in[1]) + part.begin;
-  float* m = o.moments() > 0 ? as<float>(b.in[3]) + part.moments : nullptr;
-  float* v = o.moments() > 1 ? as<float>(b.in[4]) + part.moments : nullptr;
+  M* m = o.moments() > 0 ? as<M>(b.in[3]) + part.moments : nullptr;
+  M* v = o.moments() > 1 ? as<M>(b.in[4]) + part.moments : nullptr;
   Bf16* copy = copies ? copies + part.begin : nullptr;
   for_chunks(part.elements, [&](std::int64_t i, std::int64_t end) {
     const std::int64_t n = end - i;
-    rule(p + i, g + i, m ? m + i : nullptr, v ? v + i : nullptr, n);
+    update_chunk<G, M>(rule, state, place + part.begin + i, p + i, g + i, m ? m + i : nullptr,
+                       v ? v + i : nullptr, n);
     if (copy) copy_parameters(p + i, copy + i, n);
   });
 }
@@ -172,10 +220,14 @@ void update(const Optimizer& o, const Buffers& b, Bf16* copies, const OwnPart& p
 // The gradient is f32 in a step in bf16, too, if it is a sum over steps.
 std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                                     std::int64_t count) {
+  const SectionRun run = update_run(operands.graph, operands.node, count);
+  const OwnPart part = own_part(operands.graph, run);
   return with_stored(operands.in(1).type.dtype, [&]<class G>() {
-    const OwnPart part = own_part(operands.graph, update_run(operands.graph, operands.node, count));
-    return host_kernel("loops", [op, part](const Buffers& b) {
-      update<G>(op.optimizer, b, op.copy ? as<Bf16>(b.in[op.operands() - 1]) : nullptr, part);
+    return with_stored(op.optimizer.moment_dtype, [&]<class M>() {
+      return host_kernel("loops", [op, part, place = run.begin](const Buffers& b) {
+        update<G, M>(op.optimizer, b, op.copy ? as<Bf16>(b.in[op.operands() - 1]) : nullptr, part,
+                     place);
+      });
     });
   });
 }
@@ -418,18 +470,25 @@ WARPSTEP_LOOP void subtract_loop(const float* __restrict x, float* __restrict y,
 }
 const auto subtract = vectorized<subtract_loop>();
 
+void copy_moment(const float* from, float* to, std::int64_t count) {
+  std::copy_n(from, count, to);
+}
+void copy_moment(const Bf16* from, float* to, std::int64_t count) {
+  widen(from, to, count);
+}
+
 // The squares of what `rule` adds to `count` parameters, computed on copies in the first cache.
-template <class G>
-double squares_of_update(const Rule<G>& rule, const float* p, const G* g, const float* m,
-                         const float* v, std::int64_t count) {
+template <class G, class M>
+double squares_of_update(const Rule<G>& rule, const float* p, const G* g, const M* m, const M* v,
+                         std::int64_t count) {
   constexpr std::int64_t most = 1024;
   float after[most], first[most], second[most];
   double sum = 0;
   for (std::int64_t i = 0; i < count; i += most) {
     const std::int64_t n = std::min(most, count - i);
     std::copy_n(p + i, n, after);
-    if (m) std::copy_n(m + i, n, first);
-    if (v) std::copy_n(v + i, n, second);
+    if (m) copy_moment(m + i, first, n);
+    if (v) copy_moment(v + i, second, n);
     rule(after, g + i, m ? first : nullptr, v ? second : nullptr, n);
     subtract(p + i, after, n);
     sum += squares_of<float>(after, n);
@@ -439,36 +498,44 @@ double squares_of_update(const Rule<G>& rule, const float* p, const G* g, const 
 
 }  // namespace
 
+namespace {
+
+template <class G, class M>
+void measure(const UpdateStatistics& op, const Buffers& b, std::int64_t count) {
+  const auto& state = *as<StepState>(b.in[0]);
+  const Rule<G> rule(op.optimizer, state);
+  const float* p = as<float>(b.in[2]);
+  const G* g = as<G>(b.in[3]);
+  const M* m = op.optimizer.moments() > 0 ? as<M>(b.in[4]) : nullptr;
+  const M* v = op.optimizer.moments() > 1 ? as<M>(b.in[5]) : nullptr;
+  auto* partial = as<double>(b.workspace);
+  BlockSums& sums = block_sums(as<BlockSums>(b.in[1]), state, op.blocks, op.block);
+  const double unscale = 1 / static_cast<double>(state.loss_scale);
+  const double gradient = squares(g, count, partial) * unscale * unscale;
+  const double parameter = squares(p, count, partial);
+  double update = 0;
+  if (updates(state)) {
+    for_chunks(count, [&](std::int64_t i, std::int64_t end) {
+      partial[i / chunk_elements] = squares_of_update<G, M>(rule, p + i, g + i, m ? m + i : nullptr,
+                                                            v ? v + i : nullptr, end - i);
+    });
+    for (std::int64_t c = 0; c < chunks(count); ++c) update += partial[c];
+  }
+  sums.gradient_squares = gradient + (op.first ? 0 : sums.gradient_squares);
+  sums.parameter_squares = parameter + (op.first ? 0 : sums.parameter_squares);
+  sums.update_squares = update + (op.first ? 0 : sums.update_squares);
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> bind(const UpdateStatistics& op, const Operands& operands) {
   const std::int64_t count = operands.in_shape(2).count();
   return with_stored(operands.in(3).type.dtype, [&]<class G>() {
-    return host_kernel(
-        "loops",
-        [op, count](const Buffers& b) {
-          const auto& state = *as<StepState>(b.in[0]);
-          const Rule<G> rule(op.optimizer, state);
-          const float* p = as<float>(b.in[2]);
-          const G* g = as<G>(b.in[3]);
-          const float* m = op.optimizer.moments() > 0 ? as<float>(b.in[4]) : nullptr;
-          const float* v = op.optimizer.moments() > 1 ? as<float>(b.in[5]) : nullptr;
-          auto* partial = as<double>(b.workspace);
-          BlockSums& sums = block_sums(as<BlockSums>(b.in[1]), state, op.blocks, op.block);
-          const double unscale = 1 / static_cast<double>(state.loss_scale);
-          const double gradient = squares(g, count, partial) * unscale * unscale;
-          const double parameter = squares(p, count, partial);
-          double update = 0;
-          if (updates(state)) {
-            for_chunks(count, [&](std::int64_t i, std::int64_t end) {
-              partial[i / chunk_elements] = squares_of_update<G>(
-                  rule, p + i, g + i, m ? m + i : nullptr, v ? v + i : nullptr, end - i);
-            });
-            for (std::int64_t c = 0; c < chunks(count); ++c) update += partial[c];
-          }
-          sums.gradient_squares = gradient + (op.first ? 0 : sums.gradient_squares);
-          sums.parameter_squares = parameter + (op.first ? 0 : sums.parameter_squares);
-          sums.update_squares = update + (op.first ? 0 : sums.update_squares);
-        },
-        idx(chunks(count)) * sizeof(double));
+    return with_stored(op.optimizer.moment_dtype, [&]<class M>() {
+      return host_kernel(
+          "loops", [op, count](const Buffers& b) { measure<G, M>(op, b, count); },
+          idx(chunks(count)) * sizeof(double));
+    });
   });
 }
 

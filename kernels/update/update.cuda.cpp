@@ -17,10 +17,12 @@ std::byte* element_at(void* address, std::int64_t element, DType dtype) {
 // ranks share the moments out, over this rank's share of them.
 std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                                     std::int64_t count) {
+  const SectionRun run = update_run(operands.graph, operands.node, count);
   return launch_kernel(
       std::string(name(op.optimizer.kind)),
-      [op, part = own_part(operands.graph, update_run(operands.graph, operands.node, count)),
-       rule = update_rule(op.optimizer), dtype = operands.dtype_in(1),
+      [op, place = run.begin, part = own_part(operands.graph, run),
+       stored = op.optimizer.moment_dtype, rule = update_rule(op.optimizer),
+       dtype = operands.dtype_in(1),
        copies = operands.dtype_in(op.copy ? static_cast<int>(op.operands()) - 1 : 1)](
           const Buffers& b, CudaStream& s) {
         const int moments = op.optimizer.moments();
@@ -31,8 +33,10 @@ std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                {.parameters = as<float>(b.in[0]) + part.begin,
                 .gradients = at(1, dtype),
                 .state = as<StepState>(b.in[2]),
-                .first = moments > 0 ? as<float>(b.in[3]) + part.moments : nullptr,
-                .second = moments > 1 ? as<float>(b.in[4]) + part.moments : nullptr,
+                .first = moments > 0 ? element_at(b.in[3], part.moments, stored) : nullptr,
+                .second = moments > 1 ? element_at(b.in[4], part.moments, stored) : nullptr,
+                .moments = stored,
+                .place = place + part.begin,
                 .copy = op.copy ? at(op.operands() - 1, copies) : nullptr},
                part.elements, dtype, copies, s.handle());
       });

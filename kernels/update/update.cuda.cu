@@ -7,12 +7,14 @@
 //                    gradients and copies moves 28 bytes per element (parameter and two moments in
 //                    and out, gradient in, copy out), 0.17 ms for ResNet-50's 25.6 M at 4.3 TB/s.
 //                    Its arithmetic, about 60 instructions per element with a root and a division,
-//                    needs a third of that time
+//                    needs a third of that time; with moments in bf16 20 bytes, and some 30
+//                    instructions more for their random bits: two thirds of 0.12 ms
 //   report           one thread writes the step's report to the host
 // Figures: bench/RECORDS.md.
 
 #include <cmath>
 
+#include "kernels/cuda/philox.cuh"
 #include "kernels/update/update.cuh"
 
 namespace warpstep::cuda {
@@ -23,16 +25,21 @@ __device__ inline double clock_cos_pi(double x) {
   return cospi(x);
 }
 
+// A power in double takes one thread 1 us, and the whole step waits for the clock.
+__device__ inline double clock_power(double log2_base, double n) {
+  return exp2(n * log2_base);
+}
+
 #define STEP_CLOCK __device__ inline
 #include "engine/graph/step_clock.inc"
 #undef STEP_CLOCK
 
 __global__ void __launch_bounds__(1)
-    clock_kernel(Schedule schedule, double beta1, double beta2, LossScaling scaling,
+    clock_kernel(Schedule schedule, double log2_beta1, double log2_beta2, LossScaling scaling,
                  std::int64_t accumulate, Replica replica, StepState* state) {
   await_previous();
   state->begin_ns = device_time_ns();
-  clock_tick(*state, schedule, beta1, beta2, scaling, accumulate, replica);
+  clock_tick(*state, schedule, log2_beta1, log2_beta2, scaling, accumulate, replica);
 }
 
 // The host may read the report as soon as its step number has changed, so that is written last.
@@ -60,60 +67,100 @@ inline constexpr bool has_first = kind != Kind::sgd;
 template <Kind kind>
 inline constexpr bool has_second = kind == Kind::adam || kind == Kind::rmsprop_momentum;
 
-// G is the dtype of the gradients, C that of the copies.
-template <Kind kind, class G, class C>
+// The random words of an update for the four elements from `place` of the sections on; none for
+// moments of type float, which are not rounded.
+template <class M>
+__device__ inline uint4 random_of(const StepState& state, std::uint64_t place) {
+  if constexpr (sizeof(M) == sizeof(float)) return {};
+  const std::uint64_t index = place / quad;
+  return random_words(static_cast<unsigned>(index), static_cast<unsigned>(index >> 32),
+                      static_cast<unsigned>(state.update_index),
+                      static_cast<unsigned>(Purpose::moments), static_cast<unsigned>(state.seed),
+                      static_cast<unsigned>(state.seed >> 32));
+}
+
+// A moment as it is stored. Of an element's word the first moment takes the lower half, the second
+// the upper one.
+template <class M, int moment>
+__device__ inline M rounded(float x, unsigned word) {
+  if constexpr (sizeof(M) == sizeof(float))
+    return x;
+  else
+    return narrow_at_random(x, moment == 0 ? word & 0xFFFFU : word >> 16);
+}
+
+template <class M, int moment>
+__device__ inline void store_moment(void* to, std::size_t i, const float (&x)[quad],
+                                    const uint4& words) {
+  const M stored[quad]{rounded<M, moment>(x[0], words.x), rounded<M, moment>(x[1], words.y),
+                       rounded<M, moment>(x[2], words.z), rounded<M, moment>(x[3], words.w)};
+  Packed<M, quad> packed;
+  std::memcpy(&packed.word, stored, sizeof stored);
+  write(static_cast<M*>(to) + i, packed);
+}
+
+// G is the dtype of the gradients, C that of the copies, M that of the moments.
+template <Kind kind, class G, class C, class M>
 __device__ inline void step_quad(const UpdateRule& rule, const Coefficients& now,
                                  const UpdateBuffers& buffers, std::size_t i) {
   float p[quad], g[quad], m[quad] = {}, v[quad] = {};
   load(buffers.parameters + i, p);
   load(static_cast<const G*>(buffers.gradients) + i, g);
-  if constexpr (has_first<kind>) load(buffers.first + i, m);
-  if constexpr (has_second<kind>) load(buffers.second + i, v);
+  if constexpr (has_first<kind>) load(static_cast<const M*>(buffers.first) + i, m);
+  if constexpr (has_second<kind>) load(static_cast<const M*>(buffers.second) + i, v);
+  const uint4 words = random_of<M>(*buffers.state, static_cast<std::uint64_t>(buffers.place) + i);
 #pragma unroll
   for (int n = 0; n < quad; ++n) step<kind>(rule, now, p[n], g[n], m[n], v[n]);
   store(buffers.parameters + i, p);
-  if constexpr (has_first<kind>) store(buffers.first + i, m);
-  if constexpr (has_second<kind>) store(buffers.second + i, v);
+  if constexpr (has_first<kind>) store_moment<M, 0>(buffers.first, i, m, words);
+  if constexpr (has_second<kind>) store_moment<M, 1>(buffers.second, i, v, words);
   if (buffers.copy != nullptr) store(static_cast<C*>(buffers.copy) + i, p);
 }
 
-template <Kind kind, class G, class C>
+template <Kind kind, class G, class C, class M>
 __device__ inline void step_one(const UpdateRule& rule, const Coefficients& now,
                                 const UpdateBuffers& buffers, std::size_t i) {
   float m = 0, v = 0;
-  if constexpr (has_first<kind>) m = buffers.first[i];
-  if constexpr (has_second<kind>) v = buffers.second[i];
+  if constexpr (has_first<kind>) m = widen(static_cast<const M*>(buffers.first)[i]);
+  if constexpr (has_second<kind>) v = widen(static_cast<const M*>(buffers.second)[i]);
   float& p = buffers.parameters[i];
   step<kind>(rule, now, p, widen(static_cast<const G*>(buffers.gradients)[i]), m, v);
-  if constexpr (has_first<kind>) buffers.first[i] = m;
-  if constexpr (has_second<kind>) buffers.second[i] = v;
+  const std::uint64_t place = static_cast<std::uint64_t>(buffers.place) + i;
+  const uint4 words = random_of<M>(*buffers.state, place);
+  const unsigned n = static_cast<unsigned>(place % quad), word = n == 0   ? words.x
+                                                                 : n == 1 ? words.y
+                                                                 : n == 2 ? words.z
+                                                                          : words.w;
+  if constexpr (has_first<kind>) static_cast<M*>(buffers.first)[i] = rounded<M, 0>(m, word);
+  if constexpr (has_second<kind>) static_cast<M*>(buffers.second)[i] = rounded<M, 1>(v, word);
   if (buffers.copy != nullptr) static_cast<C*>(buffers.copy)[i] = narrow<C>(p);
 }
 
 // Four elements per thread: three loads of 16 bytes and one of 8 are 56 bytes in flight per thread,
 // and at least 56 KB per multiprocessor with the 1000 threads that 64 registers allow.
-template <Kind kind, class G, class C>
+template <Kind kind, class G, class C, class M>
 __global__ void __launch_bounds__(update_threads)
     update_kernel(UpdateRule rule, UpdateBuffers buffers, unsigned quads, unsigned rest) {
   await_previous();
   if (!updates(*buffers.state)) return;
   const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
   const Coefficients now = coefficients(rule, *buffers.state);
-  if (thread < quads) step_quad<kind, G, C>(rule, now, buffers, std::size_t{thread} * quad);
-  if (thread < rest) step_one<kind, G, C>(rule, now, buffers, std::size_t{quads} * quad + thread);
+  if (thread < quads) step_quad<kind, G, C, M>(rule, now, buffers, std::size_t{thread} * quad);
+  if (thread < rest)
+    step_one<kind, G, C, M>(rule, now, buffers, std::size_t{quads} * quad + thread);
 }
 
-template <class G, class C>
+template <class G, class C, class M>
 auto update_kernel_of(Kind kind) {
   switch (kind) {
     case Kind::sgd: break;
-    case Kind::momentum: return update_kernel<Kind::momentum, G, C>;
-    case Kind::nesterov: return update_kernel<Kind::nesterov, G, C>;
-    case Kind::adam: return update_kernel<Kind::adam, G, C>;
-    case Kind::rmsprop: return update_kernel<Kind::rmsprop, G, C>;
-    case Kind::rmsprop_momentum: return update_kernel<Kind::rmsprop_momentum, G, C>;
+    case Kind::momentum: return update_kernel<Kind::momentum, G, C, M>;
+    case Kind::nesterov: return update_kernel<Kind::nesterov, G, C, M>;
+    case Kind::adam: return update_kernel<Kind::adam, G, C, M>;
+    case Kind::rmsprop: return update_kernel<Kind::rmsprop, G, C, M>;
+    case Kind::rmsprop_momentum: return update_kernel<Kind::rmsprop_momentum, G, C, M>;
   }
-  return update_kernel<Kind::sgd, G, C>;
+  return update_kernel<Kind::sgd, G, C, float>;
 }
 
 template <class G, class C>
@@ -121,17 +168,19 @@ void launch_update(const UpdateRule& rule, const UpdateBuffers& buffers, std::in
                    cudaStream_t stream) {
   if (count == 0) return;
   const QuadExtent extent("update", count);
-  launch_next("update", update_kernel_of<G, C>(rule.kind),
-              {.grid = extent.blocks, .block = update_threads, .stream = stream}, rule, buffers,
-              extent.quads, extent.rest);
+  const auto kernel = buffers.moments == DType::bf16
+                          ? update_kernel_of<G, C, __nv_bfloat16>(rule.kind)
+                          : update_kernel_of<G, C, float>(rule.kind);
+  launch_next("update", kernel, {.grid = extent.blocks, .block = update_threads, .stream = stream},
+              rule, buffers, extent.quads, extent.rest);
 }
 
 }  // namespace
 
 void clock(const Schedule& schedule, double beta1, double beta2, const LossScaling& scaling,
            std::int64_t accumulate, const Replica& replica, StepState* state, cudaStream_t stream) {
-  launch_next("clock", clock_kernel, {.grid = 1, .block = 1, .stream = stream}, schedule, beta1,
-              beta2, scaling, accumulate, replica, state);
+  launch_next("clock", clock_kernel, {.grid = 1, .block = 1, .stream = stream}, schedule,
+              std::log2(beta1), std::log2(beta2), scaling, accumulate, replica, state);
 }
 
 void update(const UpdateRule& rule, const UpdateBuffers& buffers, std::int64_t count,

@@ -54,14 +54,17 @@ UpdateRule update_rule(const Optimizer& optimizer);
 // One pass over `count` elements: multiplies the gradient by state->gradient_factor, updates the
 // f32 parameter and its moments, and writes the copy if there is one. Does nothing if
 // state->overflow is set or state->update is not. Gradients have the copies' dtype, or are sums in
-// f32. 28 bytes per element for Adam with 16-bit gradients and copy: bound by memory.
+// f32. 28 bytes per element for Adam with 16-bit gradients and copy, 20 with moments in bf16: bound
+// by memory.
 struct UpdateBuffers {
   float* parameters = nullptr;
   const void* gradients = nullptr;
   const StepState* state = nullptr;
-  float* first = nullptr;  // moments; null where the optimiser has none
-  float* second = nullptr;
-  void* copy = nullptr;  // 16-bit, null in f32
+  void* first = nullptr;  // moments; null where the optimiser has none
+  void* second = nullptr;
+  DType moments = DType::f32;  // or bf16, rounded at random
+  std::int64_t place = 0;      // of the first element in the sections, a multiple of 4
+  void* copy = nullptr;        // 16-bit, null in f32
 };
 void update(const UpdateRule& rule, const UpdateBuffers& buffers, std::int64_t count,
             DType gradients, DType copies, cudaStream_t stream);

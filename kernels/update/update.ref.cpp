@@ -51,7 +51,18 @@ void apply(const Optimizer& o, const StepState& state, double& p, double stored,
     sgd(o, static_cast<double>(state.learning_rate), p, g, first);
 }
 
-void update(const Update& op, const Buffers& b, std::int64_t count, DType copied) {
+// Rounds a moment of element `place` of the sections, see Optimizer::moment_dtype.
+void round_moment(const StepState& state, std::int64_t place, int moment, double& value) {
+  const std::uint32_t word =
+      draw(state.seed, Purpose::moments, static_cast<std::uint32_t>(state.update_index),
+           idx(place / 4))[idx(place % 4)];
+  value = static_cast<double>(
+      widened(narrowed_at_random(static_cast<float>(value), moment_bits(word, moment))));
+}
+
+// `begin`: the first element's place in the sections.
+void update(const Update& op, const Buffers& b, std::int64_t begin, std::int64_t count,
+            DType copied) {
   const Optimizer& o = op.optimizer;
   const StepState state = *as<StepState>(b.in[2]);
   if (!updates(state)) return;
@@ -61,6 +72,10 @@ void update(const Update& op, const Buffers& b, std::int64_t count, DType copied
     double& p = as<double>(b.in[0])[i];
     apply(o, state, p, as<double>(b.in[1])[i], first ? first + i : nullptr,
           second ? second + i : nullptr);
+    if (o.moment_dtype == DType::bf16) {
+      if (first) round_moment(state, begin + i, 0, first[i]);
+      if (second) round_moment(state, begin + i, 1, second[i]);
+    }
     if (op.copy) as<double>(b.in[op.operands() - 1])[i] = rounded(p, copied);
   }
 }
@@ -76,19 +91,24 @@ std::unique_ptr<Kernel> bind(const Clock& op, const Operands&) {
 
 std::unique_ptr<Kernel> bind(const Update& op, const Operands& operands) {
   const DType copied = operands.in(static_cast<int>(op.operands()) - 1).type.dtype;
-  return host_kernel("loops", [op, copied, count = operands.in_shape(0).count()](const Buffers& b) {
-    update(op, b, count, copied);
+  const SectionRun run =
+      update_run(operands.graph, operands.node, operands.in_shape(0).count(), sizeof(double));
+  return host_kernel("loops", [op, copied, run](const Buffers& b) {
+    update(op, b, run.begin, run.elements, copied);
   });
 }
 
 // The sections' padding between parameters is zero and stays zero: its gradient and moments are
 // zero.
 std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
-  const std::int64_t count = section_elements(operands.graph, operands.node, sizeof(double));
+  const SectionRun run =
+      update_run(operands.graph, operands.node,
+                 section_elements(operands.graph, operands.node, sizeof(double)), sizeof(double));
   const Update each{op.optimizer, op.copy};
   const DType copied = operands.in(static_cast<int>(each.operands()) - 1).type.dtype;
-  return host_kernel("loops",
-                     [each, copied, count](const Buffers& b) { update(each, b, count, copied); });
+  return host_kernel("loops", [each, copied, run](const Buffers& b) {
+    update(each, b, run.begin, run.elements, copied);
+  });
 }
 
 std::unique_ptr<Kernel> bind(const Report&, const Operands&) {

@@ -548,15 +548,34 @@ TEST(CudaAutotune, WithoutMemoryTakesOwnKernels) {
   EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 0U);
 }
 
-// One kernel with the product on these, two on others.
-TEST(CudaBackend, WantsGeluInLinearLayersOnlyWhereItIsOneKernel) {
-  const std::map<std::string, bool> wanted{{"sm_75", false}, {"sm_80", false}, {"sm_89", false},
-                                           {"sm_90", true},  {"sm_100", true}, {"sm_120", false}};
+TEST(CudaBackend, WantsGeluInLinearLayersOnlyWhereItPays) {
+  struct Wanted {
+    bool forward, adjoint;
+  };
+  const std::map<std::string, Wanted> wanted{{"sm_75", {false, false}}, {"sm_80", {false, false}},
+                                             {"sm_89", {false, false}}, {"sm_90", {true, false}},
+                                             {"sm_100", {true, true}},  {"sm_120", {false, false}}};
   for (const auto& [device, wants] : wanted) {
     const auto backend = open_tested_backend(backend_name, {.assumed_device = device});
-    for (const std::string_view row : {"linear+gelu", "linear.dgrad+gelu"})
-      EXPECT_EQ(backend->wants(row), wants) << device << " " << row;
+    EXPECT_EQ(backend->wants("linear+gelu"), wants.forward) << device;
+    EXPECT_EQ(backend->wants("linear.dgrad+gelu"), wants.adjoint) << device;
     EXPECT_TRUE(backend->wants("linear+relu"));
+  }
+}
+
+// An evaluation's step has no moments, and reads the weights as the training step stores them.
+TEST(CudaBackend, StoresWeightsAlikeWhateverTheirMomentsAre) {
+  for (const std::string_view model : {"mlp", "cifar10cnn"}) {
+    const auto bytes = [&](DType moments) {
+      StepOptions options;
+      options.optimizer.moment_dtype = moments;
+      const Stepping step(model_step(model, 2, options), open_tested_backend(backend_name));
+      std::vector<std::size_t> all;
+      for (const Parameter& parameter : step.program.graph().parameters)
+        all.push_back(step.program.graph().value(parameter.value).layout.bytes);
+      return all;
+    };
+    EXPECT_EQ(bytes(DType::bf16), bytes(DType::f32)) << model;
   }
 }
 

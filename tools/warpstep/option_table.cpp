@@ -360,6 +360,12 @@ OptionGroup optimizer_group() {
          .check = number_in_range(0, 1)},
         &O::rms_alpha,
         in_train},
+       {{.name = "--moments",
+         .help = "how the optimiser's moments are kept: fp32, or bf16, rounded at random, which "
+                 "moves 20 in place of 28 bytes per weight of adam in a 16-bit precision",
+         .check = one_of({"fp32", "bf16"})},
+        &O::moments,
+        with_step},
        {{.name = "--trust", .help = "trust coefficient of lars", .check = number_from_zero()},
         &O::trust,
         in_train},

@@ -50,6 +50,7 @@ struct RunOptions {
   double epsilon = 1e-8;
   double rms_alpha = 0.99;
   double trust = 0.001;
+  std::string moments = "fp32";
   std::string loss = "cross_entropy";
   double label_smoothing = 0;
   std::vector<double> class_weights;

@@ -236,6 +236,7 @@ const Json& all_changed() {
                             {"betas", {0.8, 0.9}},
                             {"epsilon", 1e-6},
                             {"trust", 0.01},
+                            {"moments", "bf16"},
                             {"clip_norm", 1.5},
                             {"accumulate", 3},
                             {"sync_bn", true},

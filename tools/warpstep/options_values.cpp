@@ -196,7 +196,8 @@ Optimizer optimizer_of(const RunOptions& o) {
                       .epsilon = o.epsilon,
                       .alpha = o.rms_alpha,
                       .trust = o.trust,
-                      .decays_vectors = o.decay == "all"};
+                      .decays_vectors = o.decay == "all",
+                      .moment_dtype = o.moments == "bf16" ? DType::bf16 : DType::f32};
   optimizer.kind = o.optimizer == "sgd"       ? Optimizer::Kind::sgd
                    : o.optimizer == "adam"    ? Optimizer::Kind::adam
                    : o.optimizer == "lars"    ? Optimizer::Kind::lars
@@ -264,6 +265,7 @@ std::vector<std::string> useless_options(const Parser& parser, const RunOptions&
       {"--betas", is_adam, "--optimizer adam or adamw"},
       {"--epsilon", is_adam || is_rmsprop, "--optimizer adam, adamw or rmsprop"},
       {"--decay", o.weight_decay != 0, "--weight-decay"},
+      {"--moments", is_adam || is_rmsprop || o.momentum != 0, "--momentum or another --optimizer"},
       {"--min-delta", watches, "--patience"},
       {"--monitor", watches, "--patience"},
       {"--val-seed", is_text || o.val_split >= 0, "--val-split"},

@@ -25,6 +25,8 @@ std::string text(const Optimizer& o) {
     s += fmt::format(" momentum {}{}", o.momentum, o.nesterov ? " nesterov" : "");
   if (o.weight_decay != 0)
     s += fmt::format(" weight decay {}{}", o.weight_decay, o.decays_vectors ? "" : " of matrices");
+  if (o.moments() > 0 && o.moment_dtype != DType::f32)
+    s += fmt::format(", moments in {}", name(o.moment_dtype));
   return s;
 }
 
@@ -36,8 +38,7 @@ Cost cost(const Clock&, const Types& in, const Types&) {
   return {0, 2 * bytes_of(in), 1};
 }
 std::string text(const Clock& op) {
-  return text(op.schedule) + (op.scaling.enabled ? ", loss scaling" : "") +
-         (op.beside ? ", beside the forward half" : "");
+  return text(op.schedule) + (op.scaling.enabled ? ", loss scaling" : "");
 }
 
 Types infer(const Update& op, const Types& in) {
@@ -48,11 +49,13 @@ Types infer(const Update& op, const Types& in) {
 }
 
 // Reads parameter, gradient and moments, writes parameter, moments and copy: 20 bytes a parameter
-// for sgd with momentum, 28 for adam, both in fp32 and with 16-bit gradients and copy. About 12
-// operations an element for adam and rmsprop.
+// for sgd with momentum, 28 for adam, both in fp32 and with 16-bit gradients and copy; 4 less for
+// each moment in bf16. About 12 operations an element for adam and rmsprop.
 Cost cost(const Update& op, const Types& in, const Types&) {
   const double count = static_cast<double>(in[0].shape.count());
-  double bytes = static_cast<double>(2 * in[0].bytes() * idx(1 + op.optimizer.moments()));
+  auto bytes = static_cast<double>(2 * in[0].bytes());
+  for (int m = 0; m < op.optimizer.moments(); ++m)
+    bytes += static_cast<double>(2 * in[idx(3 + m)].bytes());
   bytes += static_cast<double>(in[1].bytes() + (op.copy ? in.back().bytes() : 0));
   const bool has_root = op.optimizer.adaptive() || op.optimizer.kind == Optimizer::Kind::rmsprop;
   return {count * (has_root ? 12 : 4), bytes, 1};
@@ -77,7 +80,7 @@ Cost cost(const UpdateAll& op, const Types& in, const Types&) {
   return total;
 }
 std::string text(const UpdateAll& op) {
-  return text(Update{op.optimizer, op.copy}) + (op.beside ? ", beside the backward half" : "");
+  return text(Update{op.optimizer, op.copy});
 }
 
 Types infer(const CheckGradients& op, const Types& in) {

@@ -21,6 +21,10 @@ struct Optimizer {
   double trust = 0.001;   // lars: the trust coefficient
   // Whether parameters of rank 1 (biases, gains of norms) decay, too; lars never decays them.
   bool decays_vectors = true;
+  // Of the moments: f32, or bf16, to which they are rounded at random (narrowed_at_random()) with
+  // the chance that keeps their mean. To the nearest, a mean of squares would stop: beta2 = 0.999
+  // changes it by less than half the distance of two bf16.
+  DType moment_dtype = DType::f32;
   bool operator==(const Optimizer&) const = default;
 
   bool adaptive() const { return kind == Kind::adam || kind == Kind::adamw; }
@@ -44,7 +48,6 @@ struct Clock {
   LossScaling scaling;
   std::int64_t accumulate = 1;  // steps per update
   Replica replica;
-  bool beside = false;  // runs beside the calls before the first that reads the state
   bool operator==(const Clock&) const = default;
 };
 Types infer(const Clock& op, const Types& in);
@@ -76,7 +79,6 @@ struct UpdateAll {
       .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Optimizer optimizer;
   bool copy = false;
-  bool beside = false;  // runs beside the rest of the backward half
   bool operator==(const UpdateAll&) const = default;
 };
 Types infer(const UpdateAll& op, const Types& in);

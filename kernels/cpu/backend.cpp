@@ -42,7 +42,9 @@ void require_dtype(const Node& node, DType dtype) {
 
 void require_dtypes(const Graph& graph, const Node& node) {
   for (const auto* ids : {&node.in, &node.out})
-    for (const int id : *ids) require_dtype(node, graph.value(id).type.dtype);
+    for (const int id : *ids)
+      if (const Value& value = graph.value(id); value.role != Role::moment)  // widened by any CPU
+        require_dtype(node, value.type.dtype);
 }
 
 class CpuStream final : public Stream {

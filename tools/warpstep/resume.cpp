@@ -206,11 +206,11 @@ std::string changed_text(const RunOptions& then, const RunOptions& now) {
   return changed.empty() ? "" : fmt::format("; changed: {}", fmt::join(changed, ", "));
 }
 
-// Weights and moments are kept in f32 in every precision.
+// Weights and moments are kept alike in every precision.
 void continue_in_precision(Precision from, Precision to, Store& store) {
   if (from == to) return;
   store.set_step_state(in_precision(store.step_state(), from, to));
-  say("--precision {}: the run was in {} so far; its weights and moments are fp32 and stay "
+  say("--precision {}: the run was in {} so far; its fp32 weights and its moments stay "
       "unchanged{}, but the bits will differ from those of a run in one precision\n",
       name(to), name(from), to == Precision::fp16 ? ", its loss scale starts over" : "");
 }

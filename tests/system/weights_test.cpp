@@ -168,6 +168,35 @@ TEST_F(Weights, OfOtherImagesNameTheirChannelsOrSize) {
   EXPECT_EQ(scaled.exit_code, 0) << scaled.err;
 }
 
+TEST_F(Weights, OfAnotherSizeNameTheTransformThatMakesIt) {
+  const std::string image = data_ + "/test/" + file_name(0);
+  const auto has = [](const std::string& given, const std::string& size) {
+    return AllOf(HasSubstr("--eval-transforms " + given + ": " + size +
+                           ", but the model was trained on images of 8x8x3 and has other weights "
+                           "for other sizes; scale them to that size, --eval-transforms "
+                           "resize=8x8, or leave out --eval-transforms"),
+                 Not(HasSubstr("another model")));
+  };
+  for (const auto& command : {std::vector<std::string>{"eval", run_}, {"predict", run_, image}}) {
+    expect_refused(with(command, "--eval-transforms", "resize=12,normalize"), 2,
+                   has("resize=12,normalize", "resize=12 makes images of 12x12x3"));
+    expect_refused(
+        with(command, "--eval-transforms", "resize=9,centre-crop=4x6,normalize"), 2,
+        has("resize=9,centre-crop=4x6,normalize", "centre-crop=4x6 makes images of 4x6x3"));
+    EXPECT_EQ(run(with(command, "--eval-transforms", "resize=9,centre-crop=8,normalize")).exit_code,
+              0);
+  }
+  expect_refused(with(eval_model(), "--eval-transforms", "resize=12"), 1,
+                 HasSubstr("images of 12x12x3 (by --eval-transforms resize=12) in 3 classes"));
+  // A run on crops, whose model has never seen whole images.
+  const std::string cropped = folder_ / "cropped";
+  ASSERT_EQ(run(with(short_run(data_, cropped), "--transforms", "random-crop=6")).exit_code, 0);
+  expect_refused({"eval", cropped, "--eval-transforms", "none"}, 2,
+                 AllOf(HasSubstr("--eval-transforms none: images stay 8x8x3, but the model was "
+                                 "trained on images of 6x6x3"),
+                       HasSubstr("--eval-transforms resize=6x6")));
+}
+
 TEST_F(Weights, OfAnotherHeadLeaveItFresh) {
   const std::string other = folder_ / "other.safetensors";
   ASSERT_EQ(run({"weights", "convert", weights_, other, "--rename", "fc3=head"}).exit_code, 0);

@@ -312,27 +312,6 @@ void require_same_kind(const Subject& subject, Source& source) {
       data::first_few(source.dataset->classes()), count(classes->size()), data::first_few(names));
 }
 
-// Weights that do not fit are often those of a run on images of another size.
-void load_weights_for(Subject& subject, const Source& source, Store& store) try {
-  subject.load(store);
-} catch (const DataError& error) {
-  if (source.is_text()) throw;
-  if (!subject.is_run())
-    fail<DataError>(
-        "{}; the model is made for the data: images of {} in {} classes. If the weights are for "
-        "another size, scale the images with --eval-transforms resize=HEIGHTxWIDTH",
-        error.what(), source.row_shape().text(), source.dataset->classes().size());
-  const auto data = subject.config().find("data");
-  if (data == subject.config().end() || !data->is_object()) throw;
-  const std::string then = data->value("image_shape", std::string());
-  const std::string now = source.dataset->image_shape().text();
-  if (then.empty() || then == now) throw;
-  fail<DataError>(
-      "the run was trained on images of {}, and those of {} have {}, for which the model has other "
-      "weights: scale them with --eval-transforms resize={} ({})",
-      then, source.dataset->path(), now, then.substr(0, then.rfind('x')), error.what());
-}
-
 int evaluate_run(const Parser& parser, const EvalRequest& request) {
   Subject subject = subject_of(parser, request);
   RunOptions& options = subject.options;
@@ -359,7 +338,7 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
       !parser.given("--limit-batches"))
     say("note: {} of {} batches are evaluated, as in the run; --limit-batches 0 takes all\n",
         options.limit_batches, steps);
-  load_weights_for(subject, source, program->store());
+  load_weights_for(parser, source, subject, program->store());
   const Measured measured = measure(*program, source, request, options.limit_batches);
   if (!std::isfinite(measured.score.loss()))
     say("the loss is not finite; --check-numerics names the call that causes it\n");

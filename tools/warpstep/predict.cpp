@@ -2,12 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "data/formats/files.h"
 #include "engine/core/error.h"
@@ -70,17 +69,11 @@ TrainedOn trained_on(const Subject& subject) try {
   const Json& data = subject.config().at("data");
   TrainedOn result{.classes = data.at("classes").get<std::vector<std::string>>()};
   const auto text = data.at("image_shape").get<std::string>();  // "32x32x3"
-  std::array<std::int64_t, 3> sides{};
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  for (std::int64_t& side : sides) {
-    const auto [next, error] = std::from_chars(at, end, side);
-    if (error != std::errc() || side < 1 || side > data::max_image_side)
-      fail<DataError>("{}: its configuration is broken: images of {}",
-                      subject.checkpoint().string(), text);
-    at = next == end ? end : next + 1;
-  }
-  result.shape = Shape{sides[0], sides[1], sides[2]};
+  const std::optional<Shape> shape = parse_image_shape(text);
+  if (!shape)
+    fail<DataError>("{}: its configuration is broken: images of {}", subject.checkpoint().string(),
+                    text);
+  result.shape = *shape;
   if (result.classes.empty())
     fail<DataError>("{}: its configuration is broken: no classes", subject.checkpoint().string());
   return result;
@@ -126,7 +119,8 @@ std::vector<std::string> from_first_readable(const std::vector<std::string>& fil
 }
 
 // A file that cannot be decoded is reported and left out.
-Predicted predictions_of(Subject& subject, const std::vector<std::string>& files) {
+Predicted predictions_of(const Parser& parser, Subject& subject,
+                         const std::vector<std::string>& files) {
   RunOptions& options = subject.options;
   const TrainedOn trained = trained_on(subject);
   const models::Model& model = models::find(options.model);
@@ -146,7 +140,7 @@ Predicted predictions_of(Subject& subject, const std::vector<std::string>& files
   program = evaluation_program(options, source, device.backend, nullptr);
   pin_launching_thread(device);
   start_feeder(source, *program);
-  subject.load(program->store());
+  load_weights_for(parser, source, subject, program->store());
   LogitsKeeper keeper(source.batches(), *program);
   evaluate(*program, keeper);
   const std::span<const float> logits = keeper.finish();
@@ -208,7 +202,7 @@ int predict(const Parser& parser, const PredictRequest& request) {
     say("{} passed over, not .png, .jpg or .jpeg: {}\n",
         counted(static_cast<std::int64_t>(found.passed_over.size()), "file"),
         data::first_few(found.passed_over));
-  const Predicted predicted = predictions_of(subject, found.images);
+  const Predicted predicted = predictions_of(parser, subject, found.images);
   const std::vector<std::string> classes = trained_on(subject).classes;
   std::vector<std::vector<Guess>> all;
   for (std::size_t i = 0; i < predicted.files.size(); ++i)

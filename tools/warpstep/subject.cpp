@@ -1,11 +1,16 @@
 #include "tools/warpstep/subject.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <vector>
 
+#include "data/transforms/recipe.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
 #include "engine/files/checkpoint.h"
+#include "models/build.h"
 #include "models/zoo.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/huggingface.h"
@@ -48,7 +53,8 @@ Subject::Subject(const Parser& parser, const SubjectRequest& request, const RunO
         parse_json<nlohmann::ordered_json>(read_checkpoint_info(checkpoint_).config_json));
   });
   const std::string file = checkpoint_.string();
-  options = merged(parser, typed, stored_options(*config_, file, parser, typed), handled);
+  stored_ = stored_options(*config_, file, parser, typed);
+  options = merged(parser, typed, stored_, handled);
   adopt_config_beside(request.weights, options);
 }
 
@@ -82,6 +88,107 @@ void Subject::of_checkpoint_that_stays(const std::function<void()>& read) {
       if (tries == most_tries || fs::exists(checkpoint_)) throw;
       checkpoint_ = chosen();
     }
+}
+
+std::optional<Shape> parse_image_shape(const std::string& text) {
+  std::array<std::int64_t, 3> sides{};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (std::int64_t& side : sides) {
+    const auto [next, error] = std::from_chars(at, end, side);
+    if (error != std::errc() || side < 1 || side > data::max_image_side) return std::nullopt;
+    at = next == end ? end : next + 1;
+  }
+  return Shape{sides[0], sides[1], sides[2]};
+}
+
+std::optional<Shape> Subject::trained_image() const {
+  if (!is_run()) return std::nullopt;
+  const auto data = config_->find("data");
+  if (data == config_->end() || !data->is_object()) return std::nullopt;
+  const auto shape = data->find("image_shape");
+  if (shape == data->end() || !shape->is_string()) return std::nullopt;
+  return parse_image_shape(shape->get<std::string>());
+}
+
+std::optional<Shape> Subject::trained_row() const {
+  const std::optional<Shape> image = trained_image();
+  if (!image) return std::nullopt;
+  const ImageExtent row = data::Recipe(training_transforms(stored_)).extent(*image);
+  return Shape{row.height, row.width, (*image)[2]};
+}
+
+namespace {
+
+std::vector<Shape> weight_shapes(const RunOptions& options, const Source& source, Shape row) {
+  const Graph graph =
+      models::build(models::find(options.model),
+                    {.batch = options.batch,
+                     .image = row,
+                     .classes = static_cast<std::int64_t>(source.dataset->classes().size())});
+  std::vector<Shape> shapes;
+  for (const Parameter& parameter : graph.parameters)
+    shapes.push_back(graph.value(parameter.value).type.shape);
+  return shapes;
+}
+
+// "resize=48 makes images of 48x48x3", by the last transform that changes the size.
+std::string maker_of_size(const Source& source) {
+  const Shape image = source.dataset->image_shape(), row = source.row_shape();
+  ImageExtent extent{image[0], image[1]};
+  std::string maker;
+  for (const data::TransformPtr& transform : source.recipe.transforms()) {
+    const ImageExtent before = extent;
+    extent = transform->extent(before);
+    if (extent != before) maker = transform->text();
+  }
+  return maker.empty() ? fmt::format("images stay {}", row.text())
+                       : fmt::format("{} makes images of {}", maker, row.text());
+}
+
+// "--eval-transforms resize=48", if the user gave the transforms of the rows; else "".
+std::string given_transforms(const Parser& parser, const RunOptions& options) {
+  if (parser.given("--eval-transforms") && options.eval_transforms != "auto")
+    return "--eval-transforms " + options.eval_transforms;
+  if (parser.given("--transforms") && options.eval_transforms == "auto")
+    return "--transforms " + options.transforms;
+  return {};
+}
+
+}  // namespace
+
+// Weights that do not fit are often those for images of another size.
+void load_weights_for(const Parser& parser, const Source& source, Subject& subject,
+                      Store& store) try {
+  subject.load(store);
+} catch (const DataError& error) {
+  if (source.is_text()) throw;
+  const std::string given = given_transforms(parser, subject.options);
+  const Shape row = source.row_shape(), image = source.dataset->image_shape();
+  if (!subject.is_run())
+    fail<DataError>(
+        "{}; the model is made for the data: images of {}{} in {} classes. If the weights are for "
+        "another size, scale the images with --eval-transforms resize=HEIGHTxWIDTH",
+        error.what(), row.text(), given.empty() ? "" : fmt::format(" (by {})", given),
+        source.dataset->classes().size());
+  const std::optional<Shape> trained_image = subject.trained_image(),
+                             trained = subject.trained_row();
+  if (!trained) throw;
+  if (!given.empty() && (row[0] != (*trained)[0] || row[1] != (*trained)[1]) &&
+      weight_shapes(subject.options, source, row) !=
+          weight_shapes(subject.options, source, {(*trained)[0], (*trained)[1], row[2]}))
+    fail<UsageError>(
+        "{}: {}, but the model was trained on images of {} and has other weights for other sizes; "
+        "scale them to that size, --eval-transforms resize={}x{}{}",
+        given, maker_of_size(source), trained->text(), (*trained)[0], (*trained)[1],
+        image == *trained_image ? fmt::format(", or leave out {}", given.substr(0, given.find(' ')))
+                                : "");
+  if (image == *trained_image) throw;
+  fail<DataError>(
+      "the run was trained on images of {}, and those of {} have {}, for which the model has other "
+      "weights: scale them with --eval-transforms resize={}x{} ({})",
+      trained_image->text(), source.dataset->path(), image.text(), (*trained_image)[0],
+      (*trained_image)[1], error.what());
 }
 
 }  // namespace warpstep::tools

@@ -7,11 +7,13 @@
 #include <initializer_list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/session.h"
+#include "tools/warpstep/source.h"
 
 namespace warpstep::tools {
 
@@ -42,6 +44,10 @@ class Subject {
   std::filesystem::path file() const;
   // Loads the parameters, or the average that the checkpoint has of them.
   void load(Store& store);
+  // Of the images that a run trained on, as they were stored and as its model saw them; nothing of
+  // a model without a run, or where the run's configuration does not say.
+  std::optional<Shape> trained_image() const;
+  std::optional<Shape> trained_row() const;
 
  private:
   void of_checkpoint_that_stays(const std::function<void()>& read);
@@ -51,6 +57,16 @@ class Subject {
   bool checkpoint_given_;
   std::filesystem::path checkpoint_;
   std::shared_ptr<const nlohmann::ordered_json> config_;
+  RunOptions stored_;  // the run's own, which no given option has replaced
 };
+
+// [32,32,3] of "32x32x3", as a run's configuration has it; nothing if the text is no shape of an
+// image.
+std::optional<Shape> parse_image_shape(const std::string& text);
+
+// Loads the weights for rows of `source`. If they do not fit, the message names what made the rows
+// another size than the model's: given transforms (UsageError), or images of another size
+// (DataError).
+void load_weights_for(const Parser& parser, const Source& source, Subject& subject, Store& store);
 
 }  // namespace warpstep::tools

@@ -1,5 +1,9 @@
 #include "data/formats/files.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/core/clock.h"
@@ -8,15 +12,40 @@
 namespace warpstep::data {
 namespace {
 
-void add_folder(const std::string& folder, FoundFiles& found) {
-  for (const Entry& entry : list_folder(folder)) {
+// One folder that is closed to this user must not cost the images of the others.
+std::optional<std::vector<Entry>> folder_entries(const std::string& folder, FoundFiles& found) try {
+  return list_folder(folder, Dangling::list);
+} catch (const DataError& error) {
+  found.unlisted.emplace_back(error.what());
+  return std::nullopt;
+}
+
+using Place = std::pair<dev_t, ino_t>;
+
+// `above`: the folders that this one is in. A link to one of them would lead back here for ever.
+void add_folder(const std::string& folder, std::vector<Place>& above, FoundFiles& found) {
+  struct stat status {};
+  ::stat(folder.c_str(), &status);
+  const Place place(status.st_dev, status.st_ino);
+  if (std::ranges::find(above, place) != above.end()) return;
+  const std::optional<std::vector<Entry>> entries = folder_entries(folder, found);
+  if (!entries) return;
+  above.push_back(place);
+  for (const Entry& entry : *entries) {
     const std::string path = (folder.ends_with('/') ? folder : folder + "/") + entry.name;
     if (entry.folder)
-      add_folder(path, found);
+      add_folder(path, above, found);
     else
       (has_png_name(path) || has_jpeg_name(path) ? found.images : found.passed_over)
           .push_back(path);
   }
+  above.pop_back();
+}
+
+// Also of a link to a file that does not exist: a shell's *.png gives it like any other.
+bool has_entry(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0;
 }
 
 class FileList final : public Dataset {
@@ -58,13 +87,16 @@ class FileList final : public Dataset {
 
 FoundFiles find_images(const std::vector<std::string>& paths) {
   FoundFiles found;
+  std::vector<Place> above;
   for (const std::string& path : paths) {
-    if (!exists(path)) fail<DataError>("{}: there is no such file or folder", path);
+    if (!has_entry(path)) fail<DataError>("{}: there is no such file or folder", path);
     if (is_folder(path))
-      add_folder(path, found);
+      add_folder(path, above, found);
     else
       found.images.push_back(path);
   }
+  if (found.images.empty() && !found.unlisted.empty())
+    fail<DataError>("{}", found.unlisted.front());
   if (found.images.empty())
     fail<DataError>("{}: no .png, .jpg or .jpeg file is in it", first_few(paths));
   return found;

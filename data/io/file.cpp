@@ -76,7 +76,7 @@ void write_quickly(const std::string& path, std::span<const std::uint8_t> bytes)
   if (file.close() != 0) give_up();
 }
 
-std::vector<Entry> list_folder(const std::string& path) {
+std::vector<Entry> list_folder(const std::string& path, Dangling dangling) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
   if (!folder) fail<DataError>("{}: cannot be listed: {}", path, std::strerror(errno));
   std::vector<Entry> entries;
@@ -90,6 +90,10 @@ std::vector<Entry> list_folder(const std::string& path) {
     if (found->d_name[0] == '.') continue;
     struct stat status {};
     if (::fstatat(::dirfd(folder.get()), found->d_name, &status, 0) != 0) {
+      if (dangling == Dangling::list) {
+        entries.push_back({.name = found->d_name});
+        continue;
+      }
       fail<DataError>("{}/{}: cannot be read: {}", path, found->d_name, std::strerror(errno));
     }
     entries.push_back({found->d_name, S_ISDIR(status.st_mode),

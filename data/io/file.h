@@ -67,8 +67,12 @@ struct Entry {
   std::int64_t modified_ns = 0;  // the last write, since 1970
 };
 
+// What list_folder() does with a name that leads to no file, as a link whose target was removed:
+// refuses the folder, or lists it as an empty file, for a caller that reports each file it reads.
+enum class Dangling : std::uint8_t { refuse, list };
+
 // The entries of a folder, sorted by name, without names that begin with a dot. Throws DataError.
-std::vector<Entry> list_folder(const std::string& path);
+std::vector<Entry> list_folder(const std::string& path, Dangling dangling = Dangling::refuse);
 
 // Whether a folder holds a name with this ending; false when there is no such folder. Reads only
 // names: a folder of a million files takes 0.2 s.

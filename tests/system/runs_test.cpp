@@ -189,6 +189,31 @@ TEST_F(Runs, PredictTheOtherFilesIfSomeAreBroken) {
   EXPECT_EQ(none.out, "");
 }
 
+TEST_F(Runs, PredictTheOtherFilesIfALinkLeadsNowhere) {
+  const std::string best = folder_ / "runs/lr1e-2", photos = folder_ / "photos";
+  fs::create_directories(photos);
+  for (int i = 1; i < 3; ++i)
+    fs::copy_file(data_ + "/train/" + file_name(i), photos + fmt::format("/{}.png", i));
+  const Json whole = Json::parse(run({"predict", best, photos, "--json"}).out);
+  ASSERT_EQ(whole.size(), 2U);
+  const std::vector<std::string> links{photos + "/0.png", photos + "/3.png"};
+  for (const std::string& link : links) fs::create_symlink("gone.png", link);
+  fs::create_symlink("gone.txt", photos + "/notes.txt");
+  for (const auto& files :
+       {std::vector{photos}, {links[0], photos + "/1.png", photos + "/2.png", links[1]}}) {
+    std::vector<std::string> arguments{"predict", best};
+    arguments.insert(arguments.end(), files.begin(), files.end());
+    const Ended ended = run(with(arguments, "--json"));
+    EXPECT_EQ(ended.exit_code, 1);
+    for (const std::string& link : links)
+      EXPECT_THAT(ended.err, HasSubstr(link + ": cannot be read: No such file or directory\n"));
+    EXPECT_THAT(
+        ended.err,
+        HasSubstr("2 of 4 files could not be decoded, see above; the others are predicted"));
+    EXPECT_EQ(Json::parse(ended.out), whole);
+  }
+}
+
 // Of the machine that trained.
 TEST_F(Runs, PredictOnOtherCpusThanTheyWerePinnedTo) {
   const CpuSet cpus = allowed_cpus();

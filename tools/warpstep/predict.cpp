@@ -186,6 +186,18 @@ void print_table(const std::vector<std::string>& files, const std::vector<std::s
   fmt::print("{}", table.text());
 }
 
+// "1 of 8 files could not be decoded, and 1 folder could not be listed"; "" if all are predicted.
+std::string missing_text(const data::FoundFiles& found, const Predicted& predicted) {
+  std::string text;
+  if (const std::size_t broken = found.images.size() - predicted.files.size(); broken > 0)
+    text = fmt::format("{} of {} could not be decoded", broken,
+                       counted(static_cast<std::int64_t>(found.images.size()), "file"));
+  if (!found.unlisted.empty())
+    text += fmt::format("{}{} could not be listed", text.empty() ? "" : ", and ",
+                        counted(static_cast<std::int64_t>(found.unlisted.size()), "folder"));
+  return text;
+}
+
 int predict(const Parser& parser, const PredictRequest& request) {
   Subject subject(parser, subject_request(parser, request), request.options,
                   {"run", "files", "--checkpoint", "--no-ema", "--top", "--json"});
@@ -202,6 +214,7 @@ int predict(const Parser& parser, const PredictRequest& request) {
     say("{} passed over, not .png, .jpg or .jpeg: {}\n",
         counted(static_cast<std::int64_t>(found.passed_over.size()), "file"),
         data::first_few(found.passed_over));
+  for (const std::string& folder : found.unlisted) say("{}\n", folder);
   const Predicted predicted = predictions_of(parser, subject, found.images);
   const std::vector<std::string> classes = trained_on(subject).classes;
   std::vector<std::vector<Guess>> all;
@@ -210,11 +223,9 @@ int predict(const Parser& parser, const PredictRequest& request) {
                           request.top));
   if (request.json || !all.empty())
     (request.json ? print_json : print_table)(predicted.files, classes, all);
-  if (const std::size_t broken = found.images.size() - predicted.files.size(); broken > 0)
-    fail<DataError>("{} of {} could not be decoded, see above{}", broken,
-                    counted(static_cast<std::int64_t>(found.images.size()), "file"),
-                    all.empty() ? "" : "; the others are predicted");
-  return done;
+  const std::string missing = missing_text(found, predicted);
+  if (missing.empty()) return done;
+  fail<DataError>("{}, see above{}", missing, all.empty() ? "" : "; the others are predicted");
 }
 
 Run declare_predict(Parser parser) {
@@ -246,7 +257,7 @@ Run declare_predict(Parser parser) {
   declare_run_options(parser, request->options, sample_only);
   parser.footer(
       "Labels and images are those of the run: its class names, its evaluation transforms.\n"
-      "A file that cannot be decoded is reported, and the exit code is 1; the others are "
+      "A file that cannot be read or decoded is reported, and the exit code is 1; the others are "
       "predicted.\n"
       "Examples:\n  warpstep predict runs/first photo.jpg holiday/ --top 3\n"
       "  warpstep predict runs/first holiday/ --json");

@@ -73,7 +73,7 @@ TEST_F(Refuse, NamesThatDoNotExist) {
                  HasSubstr("'gpu'; use auto, cpu, cuda, cuda:N or ref"));
   put(folder_ / "run.toml", std::string("epoch = 3\n"));
   expect_refused(train({"--config", folder_ / "run.toml"}), 2,
-                 HasSubstr("--config: unknown key epoch; did you mean epochs?"));
+                 HasSubstr("run.toml: line 1: unknown key epoch; did you mean epochs?"));
 }
 
 TEST_F(Refuse, ValuesThatCannotBeMeant) {

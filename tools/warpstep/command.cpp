@@ -358,7 +358,13 @@ void add(CLI::App& parent, const Spec& spec, std::vector<std::pair<const CLI::Ap
     // CLI11 reads config files only for the root, so the root gets the file's name.
     auto* option = app.add_option_function<std::string>(
         "--config",
-        [&app](const std::string& path) { root_of(app).get_config_ptr()->add_result(path); },
+        [&app](const std::string& path) {
+          CLI::Option& config = *root_of(app).get_config_ptr();
+          if (!config.empty())
+            fail<UsageError>("--config is given twice ({} and {}); give one file",
+                             config.results().back(), path);
+          config.add_result(path);
+        },
         "read options from a TOML file, or those of the run whose config.json it is; the command "
         "line wins");
     option->trigger_on_parse()->configurable(false)->check(regular_file)->type_name("FILE");

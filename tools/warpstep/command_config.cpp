@@ -65,13 +65,13 @@ namespace {
 
 using ConfigJson = nlohmann::ordered_json;
 
-std::string read_small(std::istream& input) {
+std::string read_small(std::istream& input, const std::string& file) {
   // CLI11's time grows with the square of a line's length.
   constexpr std::streamsize most = 1 << 16;
   std::string text(most + 1, '\0');
   input.read(text.data(), most + 1);
   if (input.gcount() > most)
-    fail<UsageError>("--config: the file has more than {} bytes; a file of options is small", most);
+    fail<UsageError>("{}: has more than {} bytes; a file of options is small", file, most);
   text.resize(static_cast<std::size_t>(input.gcount()));
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // editors of Windows write it
   if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
@@ -107,12 +107,13 @@ bool is_replaced(const CLI::App& command, const std::string& name) {
 
 // The options of a run that are not at their defaults, as somebody would type them. A relative
 // folder of data was the run's: its absolute path is used.
-std::vector<CLI::ConfigItem> items_of_run(const std::string& text) {
+std::vector<CLI::ConfigItem> items_of_run(const std::string& text, const std::string& file) {
   const ConfigJson config = parse_json<ConfigJson>(text);
   if (!config.is_object() || !config.contains("options") || !config["options"].is_object())
     fail<UsageError>(
-        "--config: the file begins as JSON, but it is not the config.json of a run, with an object "
-        "'options'; other files of options are TOML: batch = 64");
+        "{}: begins as JSON, but it is not the config.json of a run, with an object 'options'; "
+        "other files of options are TOML: batch = 64",
+        file);
   std::vector<CLI::ConfigItem> items;
   const ConfigJson options = as_written_now(config["options"]);
   const ConfigJson defaults = RunOptions();
@@ -148,20 +149,48 @@ std::vector<CLI::ConfigItem> items_of_run(const std::string& text) {
   return items;
 }
 
-// CLI11 takes a line without "=" for a flag, a section, or nothing, by its length. A list may span
-// lines; what has a colon is called YAML later.
-void require_assignments(const std::string& text) {
+// Calls visit(number, line) for every line that begins an option or a section: not for comments,
+// nor for lines within a list. Without the blanks around it.
+template <class Visit>
+void each_statement(const std::string& text, Visit visit) {
+  constexpr const char* blanks = " \t\r";
   std::istringstream lines(text);
   std::string line;
   std::ptrdiff_t open = 0;  // brackets
   for (int number = 1; std::getline(lines, line); ++number) {
-    const std::size_t first = line.find_first_not_of(" \t\r");
+    const std::size_t first = line.find_first_not_of(blanks);
     if (first == std::string::npos || line[first] == '#' || line[first] == ';') continue;
-    if (open == 0 && line[first] != '[' && line.find_first_of("=:") == std::string::npos)
-      fail<UsageError>("--config: line {}, '{}', has no '='; write an option as batch = 64", number,
-                       printable(line.substr(first, line.find_last_not_of(" \t\r") + 1 - first)));
+    if (open == 0)
+      visit(number,
+            std::string_view(line).substr(first, line.find_last_not_of(blanks) + 1 - first));
     open += std::ranges::count(line, '[') - std::ranges::count(line, ']');
   }
+}
+
+// CLI11 takes a line without "=" for a flag, a section, or nothing, by its length. What has a colon
+// is called YAML later.
+void require_assignments(const std::string& text, const std::string& file) {
+  each_statement(text, [&](int number, std::string_view line) {
+    if (line.front() != '[' && line.find_first_of("=:") == std::string_view::npos)
+      fail<UsageError>("{}: line {}: '{}' has no '='; write an option as batch = 64", file, number,
+                       printable(line));
+  });
+}
+
+// "run.toml: line 3", where the key or section is; without a line if none begins with it.
+std::string place_of(std::string_view name, const std::string& text, const std::string& file) {
+  int found = 0;
+  each_statement(text, [&](int number, std::string_view line) {
+    constexpr const char* quotes = "[\"' \t";
+    const std::size_t first = line.find_first_not_of(quotes);
+    if (found != 0 || first == std::string_view::npos) return;
+    line.remove_prefix(first);
+    constexpr std::string_view ends = " \t=.:]\"'";
+    if (line.starts_with(name) &&
+        (line.size() == name.size() || ends.find(line[name.size()]) != std::string_view::npos))
+      found = number;
+  });
+  return found > 0 ? fmt::format("{}: line {}", file, found) : file;
 }
 
 class ConfigFile : public CLI::ConfigTOML {
@@ -173,13 +202,14 @@ class ConfigFile : public CLI::ConfigTOML {
     std::vector<std::string> known = option_names(command);
     for (const CLI::Option* option : command.get_options())
       if (option->get_positional()) known.push_back(option->get_single_name());
-    const std::string text = read_small(input);
+    const std::string file = name_of_file();
+    const std::string text = read_small(input, file);
     const bool is_json = text.find_first_not_of(" \t\r\n") != std::string::npos &&
                          text[text.find_first_not_of(" \t\r\n")] == '{';
-    if (!is_json) require_assignments(text);
+    if (!is_json) require_assignments(text, file);
     std::istringstream small(text);
     std::vector<CLI::ConfigItem> read =
-        is_json ? items_of_run(text) : CLI::ConfigTOML::from_config(small);
+        is_json ? items_of_run(text, file) : CLI::ConfigTOML::from_config(small);
     const auto is_known = [&](const CLI::ConfigItem& item) {
       return std::find(known.begin(), known.end(), item.name) != known.end() &&
              item.name != "config" && item.name != "help";
@@ -192,33 +222,47 @@ class ConfigFile : public CLI::ConfigTOML {
         return !is_known(item) || is_replaced(command, item.name) || (is_start && !starts);
       });
     for (CLI::ConfigItem& item : read) {
+      const auto place = [&, key = item.parents.empty() ? item.name : item.parents[0]] {
+        return is_json ? file : place_of(key, text, file);
+      };
       for (const std::string& name : {item.name, item.parents.empty() ? "" : item.parents[0]})
         if (name.find(':') != std::string::npos)
-          fail<UsageError>("--config: '{}' is YAML; files of options are TOML: batch = 64", name);
+          fail<UsageError>("{}: '{}' is YAML; files of options are TOML: batch = 64", place(),
+                           printable(name));
       if (!item.parents.empty())
-        fail<UsageError>("--config: the file has a section [{}]; write its keys at the top level",
-                         item.parents[0]);
+        fail<UsageError>("{}: section [{}]: write its keys at the top level", place(),
+                         printable(item.parents[0]));
       if (item.name == "config" || item.name == "help")
-        fail<UsageError>("--config: --{} belongs on the command line, not in a file", item.name);
+        fail<UsageError>("{}: --{} belongs on the command line, not in a file", place(), item.name);
       if (!is_known(item))
-        fail<UsageError>("--config: unknown key {}{}", printable(item.name),
+        fail<UsageError>("{}: unknown key {}{}", place(), printable(item.name),
                          option_suggestion(item.name, known));
       for (const CLI::App* app = &command; app->get_parent(); app = app->get_parent())
         item.parents.insert(item.parents.begin(), app->get_name());
       const CLI::Option* option = command.get_option_no_throw("--" + item.name);
       if (option == nullptr) option = command.get_option_no_throw(item.name);
-      if (option != nullptr && option->empty()) given_.push_back(option);
+      if (option != nullptr && option->empty() && place_of_option(*option).empty())
+        given_.emplace_back(option, place());
     }
     return read;
   }
 
-  bool has_given(const CLI::Option& option) const {
-    return std::ranges::find(given_, &option) != given_.end();
+  // Where the file gives the option's value; empty: it does not.
+  std::string place_of_option(const CLI::Option& option) const {
+    for (const auto& [given, place] : given_)
+      if (given == &option) return place;
+    return {};
   }
 
  private:
+  std::string name_of_file() const {
+    const CLI::Option* const config = app_.get_config_ptr();
+    return config == nullptr || config->empty() ? "--config" : config->results().back();
+  }
+
   const CLI::App& app_;
-  mutable std::vector<const CLI::Option*> given_;  // those that are not on the command line
+  // Those that are not on the command line, with their places.
+  mutable std::vector<std::pair<const CLI::Option*, std::string>> given_;
 };
 
 }  // namespace
@@ -234,13 +278,11 @@ ConfigJson as_written_now(ConfigJson options) {
   return options;
 }
 
-std::string file_of(const CLI::App& command, const CLI::Option& option) {
+std::string place_in_file(const CLI::App& command, const CLI::Option& option) {
   const CLI::App* program = &command;
   while (program->get_parent()) program = program->get_parent();
-  const CLI::Option* const config = program->get_config_ptr();
   const auto reader = std::dynamic_pointer_cast<ConfigFile>(program->get_config_formatter());
-  if (config == nullptr || config->empty() || !reader || !reader->has_given(option)) return {};
-  return config->results().back();
+  return reader ? reader->place_of_option(option) : std::string();
 }
 
 std::shared_ptr<CLI::Config> config_reader(const CLI::App& program) {

@@ -25,9 +25,9 @@ nlohmann::ordered_json as_written_now(nlohmann::ordered_json options);
 
 // Reads TOML for the subcommand that was given: an unknown key is an error, not an extra. Also
 // reads a run's config.json: the options in it that the subcommand has, but --out, whose folder is
-// that run's. UsageError names what is wrong.
+// that run's. UsageError names the file, the line of TOML and what is wrong.
 std::shared_ptr<CLI::Config> config_reader(const CLI::App& program);
-// The --config file that gave the option's value; empty: the command line did.
-std::string file_of(const CLI::App& command, const CLI::Option& option);
+// Where a --config file gives the option's value: "run.toml: line 3"; empty: the command line does.
+std::string place_in_file(const CLI::App& command, const CLI::Option& option);
 
 }  // namespace warpstep::tools

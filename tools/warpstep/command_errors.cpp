@@ -125,9 +125,9 @@ std::string unexpected_argument(const CLI::App& command) {
 std::string readable(const CLI::App& command, const CLI::ParseError& error) {
   const CLI::Option* const option = option_of(command, error.what());
   if (option == nullptr) return error.what();
-  const std::string file = file_of(command, *option);
-  const std::string problem = option_problem(*option, error, !file.empty());
-  return file.empty() ? problem : fmt::format("{}: {}", file, problem);
+  const std::string place = place_in_file(command, *option);
+  const std::string problem = option_problem(*option, error, !place.empty());
+  return place.empty() ? problem : fmt::format("{}: {}", place, problem);
 }
 
 std::string flag_problem(const std::string& text) {

@@ -144,7 +144,8 @@ class Table:
             code, said = finish(job)
             seconds = time.monotonic() - begin
             (disk / "filler").unlink(missing_ok=True)
-            resumed = finish(self.jobs.start("-np", "2", self.jobs.warpstep, "train", "--resume", disk / "run", "--steps", "1"))[0]
+            step = max((int(path.stem.split("-")[1]) for path in (disk / "run").glob("checkpoint-*.safetensors")), default=0)
+            resumed = finish(self.jobs.start("-np", "2", self.jobs.warpstep, "train", "--resume", disk / "run", "--steps", str(step + 3)))[0]
             print(f"full disk: ended after {seconds:.1f} s, exit code {code}, checkpoint {'whole' if resumed == 0 else 'lost'}",
                   *[line for line in said.splitlines() if "warpstep" in line], sep="\n    ", flush=True)
         finally:

@@ -69,7 +69,8 @@ TEST_F(Again, RefusesToTrainWhereAnotherProcessDoes) {
   EXPECT_TRUE(snapshot() == before);
   first.signal(SIGKILL);
   EXPECT_EQ(first.wait().signal, SIGKILL);
-  const Ended resumed = run({"train", "--resume", out_, "--steps", "1"});
+  const int done = std::stoi(checkpoints(out_).back().stem().string().substr(11));
+  const Ended resumed = run({"train", "--resume", out_, "--steps", std::to_string(done + 1)});
   EXPECT_EQ(resumed.exit_code, 0) << "a killed process locks nothing: " << resumed.err;
   EXPECT_FALSE(fs::exists(out_ + "/.lock"));
 }
@@ -79,6 +80,34 @@ TEST_F(Again, ACompleteRunIsLeftAlone) {
   expect_nothing_to_do({"train", "--resume", out_}, "--epochs 2");
   expect_nothing_to_do({"train", "--resume", out_, "--epochs", "1"}, "--epochs 1");
   expect_nothing_to_do({"train", "--resume", out_, "--steps", "7"}, "--steps 7");
+}
+
+// It would be evaluated and called finished, with more steps than it was asked for.
+TEST_F(Again, AnEndThatIsPastIsRefused) {
+  ASSERT_EQ(run(with(short_run(data_, out_), "--checkpoint-every", "4", "--keep-checkpoints", "0"))
+                .exit_code,
+            0);
+  const std::string middle = out_ + "/checkpoint-00000008.safetensors";
+  const auto expect_refused = [&](const std::string& from) {
+    for (const auto& [option, value] : {std::pair("--steps", "5"), {"--epochs", "1"}}) {
+      const auto before = snapshot();
+      const Ended ended = run({"train", "--resume", from, option, value});
+      EXPECT_EQ(ended.exit_code, 2);
+      EXPECT_THAT(ended.err, HasSubstr(std::string(option) + " " + value + ": " + middle +
+                                       " is after 8 steps already (1 epoch and 2 steps of the "
+                                       "next); --steps and --epochs are the length of the whole "
+                                       "run, so give a larger number, or an older checkpoint"));
+      EXPECT_TRUE(snapshot() == before);
+    }
+  };
+  expect_refused(middle);  // later checkpoints would be renamed
+  fs::remove(checkpoints(out_).back());
+  fs::remove(out_ + "/summary.json");
+  expect_refused(out_);  // as of a run that was killed
+  const Ended ended = run({"train", "--resume", out_, "--steps", "8"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 8) << "it ends exactly there";
+  expect_nothing_to_do({"train", "--resume", out_, "--steps", "8"}, "--steps 8");
 }
 
 TEST_F(Again, TheLengthThatIsTypedWins) {

@@ -306,4 +306,24 @@ std::string nothing_left(const Resumed& resumed, const RunOptions& options,
       shell_word(resumed.run.string()));
 }
 
+void require_end_ahead(const Resumed& resumed, const RunOptions& options,
+                       const Progress& progress) {
+  const Position& next = progress.next;
+  const bool by_steps = options.steps > 0 && progress.step > options.steps;
+  const bool by_epochs = options.epochs > 0 && (next.epoch > options.epochs ||
+                                                (next.epoch == options.epochs && next.step > 0));
+  if (!by_steps && !by_epochs) return;
+  fail<UsageError>(
+      "{}: {} is after {} already ({}{}); --steps and --epochs are the length of the whole run, so "
+      "give a larger number, or an older checkpoint of it; warpstep eval {} evaluates this one",
+      by_steps ? fmt::format("--steps {}", options.steps)
+               : fmt::format("--epochs {}", options.epochs),
+      resumed.checkpoint.string(), counted(static_cast<std::int64_t>(progress.step), "step"),
+      counted(static_cast<std::int64_t>(next.epoch), "epoch"),
+      next.step == 0 ? ""
+                     : fmt::format(" and {} of the next",
+                                   counted(static_cast<std::int64_t>(next.step), "step")),
+      shell_word(resumed.checkpoint.string()));
+}
+
 }  // namespace warpstep::tools

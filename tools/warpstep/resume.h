@@ -57,4 +57,8 @@ std::string continuation_text(const Resumed& resumed, const RunOptions& options,
 std::string nothing_left(const Resumed& resumed, const RunOptions& options,
                          const Progress& progress);
 
+// UsageError if the run is past the end that --steps or --epochs say: it would be evaluated, and
+// called finished, in another place than the one asked for.
+void require_end_ahead(const Resumed& resumed, const RunOptions& options, const Progress& progress);
+
 }  // namespace warpstep::tools

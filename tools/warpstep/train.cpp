@@ -408,6 +408,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
     say("{}\n", why_done);
     return done;
   }
+  if (resumed) require_end_ahead(*resumed, job.options, progress);
   if (resumed) say("{}\n", continuation_text(*resumed, job.options, progress));
   signals.stop_with(stop_requested);
   if (ranks) require_alike(*ranks, job, progress);  // and all have read the checkpoint

@@ -192,7 +192,7 @@ std::vector<std::string> useless_options(const Parser& parser, const RunOptions&
 std::filesystem::path cache_folder(const RunOptions& options);
 BackendOptions backend_options(const RunOptions& options);  // but cuda:N, which open_backend reads
 Optimizer optimizer_of(const RunOptions& options);
-// "sgd, lr 0.1 (one-cycle), momentum 0.9 (nesterov), weight decay 0.0005".
+// "sgd, lr 0.1 (one-cycle), momentum 0.9 (nesterov), weight decay 0.0005, moments in bf16".
 std::string update_text(const RunOptions& options);
 // Those of --optimizer, --lr, --lr-schedule and --batch that are at their defaults, of which
 // `model_lr` is one: "--optimizer, --lr".

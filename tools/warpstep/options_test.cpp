@@ -528,6 +528,23 @@ TEST(Options, WithoutEffectAreNamed) {
       << "defaults, as in the config.json of a run";
 }
 
+TEST(Options, OfTheUpdateAreOneLine) {
+  const auto text = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"mlp", "--lr", "0.1"});
+    return update_text(Line(words).typed);
+  };
+  EXPECT_EQ(text({}), "adam, lr 0.1");
+  EXPECT_EQ(text({"--moments", "fp32"}), "adam, lr 0.1");
+  EXPECT_EQ(text({"--moments", "bf16"}), "adam, lr 0.1, moments in bf16");
+  EXPECT_EQ(text({"--moments", "bf16", "--optimizer", "rmsprop"}),
+            "rmsprop, lr 0.1, moments in bf16");
+  EXPECT_EQ(text({"--moments", "bf16", "--optimizer", "sgd", "--momentum", "0.9", "--nesterov",
+                  "--weight-decay", "0.5", "--decay", "matrices", "--lr-schedule", "cosine"}),
+            "sgd, lr 0.1 (cosine), momentum 0.9 (nesterov), weight decay 0.5 (of matrices), "
+            "moments in bf16");
+  EXPECT_EQ(text({"--moments", "bf16", "--optimizer", "sgd"}), "sgd, lr 0.1") << "it has none";
+}
+
 TEST(Options, CheckedNumericsNeedUnsharedMoments) {
   RunOptions options;
   options.shard_optimizer = "on";

@@ -159,6 +159,15 @@ UpdateOptions update_options(const RunOptions& o) {
           .average_decay = o.ema};
 }
 
+namespace {
+
+bool has_moments(const RunOptions& o) {
+  return o.optimizer == "adam" || o.optimizer == "adamw" || o.optimizer == "rmsprop" ||
+         o.momentum != 0;
+}
+
+}  // namespace
+
 std::string update_text(const RunOptions& o) {
   std::string text = fmt::format("{}, lr {}", o.optimizer, o.lr);
   if (o.lr_schedule != "constant") text += fmt::format(" ({})", o.lr_schedule);
@@ -167,6 +176,7 @@ std::string update_text(const RunOptions& o) {
   if (o.weight_decay != 0)
     text += fmt::format(", weight decay {}{}", o.weight_decay,
                         o.decay == "matrices" ? " (of matrices)" : "");
+  if (o.moments != "fp32" && has_moments(o)) text += fmt::format(", moments in {}", o.moments);
   return text;
 }
 
@@ -265,7 +275,7 @@ std::vector<std::string> useless_options(const Parser& parser, const RunOptions&
       {"--betas", is_adam, "--optimizer adam or adamw"},
       {"--epsilon", is_adam || is_rmsprop, "--optimizer adam, adamw or rmsprop"},
       {"--decay", o.weight_decay != 0, "--weight-decay"},
-      {"--moments", is_adam || is_rmsprop || o.momentum != 0, "--momentum or another --optimizer"},
+      {"--moments", has_moments(o), "--momentum or another --optimizer"},
       {"--min-delta", watches, "--patience"},
       {"--monitor", watches, "--patience"},
       {"--val-seed", is_text || o.val_split >= 0, "--val-split"},

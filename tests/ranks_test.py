@@ -125,6 +125,41 @@ def hung(jobs):
         r"rank 1 .* step \d+ for [4-9]\.\d s, and its process is stopped \(SIGSTOP\); the last checkpoint", line), line
 
 
+def shared_bytes(process):
+    """Of memory that ranks share: a line of what each does, and where all are on one machine their windows."""
+    ranges = [line.split()[0].split("-") for line in pathlib.Path(f"/proc/{process}/maps").read_text().splitlines()
+              if "warpstep-ranks" in line]
+    return sum(int(end, 16) - int(begin, 16) for begin, end in ranges)
+
+
+def silent(jobs):
+    """Of three ranks that exchange messages, as on several machines, the others name the one that hangs.
+
+    Files of at most 6 MB, which are too small for the windows of three ranks, have them use MPI on one machine, too. Where the
+    rank had sent its values to one of the others alone, that one waits for both, so it may take more than one job."""
+    for attempt in range(8):
+        out = jobs.folder / f"silent-{attempt}"
+        job = jobs.start("-np", "3", "prlimit", "--fsize=6000000", *jobs.command(
+            out.name, "--steps", "1000000", "--epochs", "0", "--checkpoint-every", "20", "--dist-timeout", "3", model="mnist_cnn"))
+        until = time.monotonic() + 60
+        while not list(out.glob("checkpoint-*.safetensors")) and time.monotonic() < until:
+            time.sleep(0.05)
+        ranks = ranks_of(job)
+        assert len(ranks) == 3, ranks
+        assert all(shared_bytes(rank) < 1e6 for rank in ranks), "the ranks have windows: nothing is sent"
+        begin = time.monotonic()
+        os.kill(ranks[2], signal.SIGSTOP)
+        said = job.communicate(timeout=60)[1]
+        assert time.monotonic() - begin < 20, "a job with a rank that hangs ran on"
+        line = next(line for line in said.splitlines() if line.startswith("warpstep train: rank 0: waited"))
+        found = re.search(r"for (ranks? [\d, ]+), which did not answer: rank 0 waits for other ranks in .*; rank 1 waits for other ranks in "
+                          r"[^(]*; rank 2 [^;]*, and its process is stopped \(SIGSTOP\); the last checkpoint", line)
+        assert job.returncode == 1 and found and found[1] in ("rank 2", "ranks 1, 2"), line
+        if found[1] == "rank 2":
+            return
+    assert False, f"never was rank 2 alone named: {line}"
+
+
 def interrupted(jobs):
     """A job that SIGTERM ends waits for a rank that is slow at it, as one that saves a large checkpoint."""
     out = jobs.folder / "interrupted"
@@ -366,6 +401,6 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    tests = (equal_bits, elastic, whole_batch, shares, seen, half_an_update, masked, killed, hung, interrupted, left, unequal,
+    tests = (equal_bits, elastic, whole_batch, shares, seen, half_an_update, masked, killed, hung, silent, interrupted, left, unequal,
              alone)
     sys.exit(run(tests, sys.argv[1]))

@@ -286,6 +286,14 @@ def shares(jobs):
         assert tensors(shared) == expected, f"a resumed job with shared moments in {moments} differs"
         finished(jobs.start("-np", "4", *resume, "--global-batch", "16", "--steps", "12"))
         subprocess.run([*resume, "--steps", "15", "--dist", "none"], check=True, capture_output=True, timeout=60)
+    # A model so small that the shares of some ranks are empty, among them rank 0's.
+    for out, shard in (("tiny", "auto"), ("tiny-plain", "off")):
+        parts = jobs.command(out, "--steps", "2", "--shard-optimizer", shard, model="mnist_cnn")
+        finished(jobs.start("-np", "4", *global_batch(16, parts)))
+    tiny = tensors(jobs.folder / "tiny")
+    assert any("exp_avg_sq" in name for name in tiny) and tiny == tensors(jobs.folder / "tiny-plain"), list(tiny)
+    for ranks in (("-np", "4", jobs.warpstep), ("-np", "1", jobs.warpstep)):
+        finished(jobs.start(*ranks, "train", "--resume", jobs.folder / "tiny", "--steps", "4" if ranks[1] == "4" else "6"))
 
 
 def seen(jobs):

@@ -1,5 +1,7 @@
 #include "engine/files/checkpoint.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -35,9 +37,9 @@ std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
 // The sections to save besides the parameters and their average. A sum of gradients has a meaning
 // only between two updates.
 std::vector<Section> kept_sections(const Store& store) {
-  std::vector<Section> sections;
-  for (const Section section : {Section::moment1, Section::moment2})
-    if (store.section_bytes(section) > 0) sections.push_back(section);
+  constexpr std::array moments{Section::moment1, Section::moment2};
+  // Not by their bytes: of sharded moments a rank's share may be empty.
+  std::vector<Section> sections(moments.begin(), moments.begin() + store.moment_count());
   if (store.step_state().update == 0) sections.push_back(Section::accumulator);
   return sections;
 }
@@ -213,6 +215,17 @@ std::uint64_t as_count(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
+// Relu and max pool can hide NaN from the loss: such a run must not end as one that has learnt.
+void require_finite(const StateTensor& tensor, std::span<const float> values) {
+  if (tensor.buffer || std::ranges::all_of(values, [](float x) { return std::isfinite(x); }))
+    return;
+  fail<NumericError>(
+      "{} has values that are not finite: the run has diverged, though its loss did not show it; "
+      "use "
+      "a lower --lr, --warmup-steps or --clip-norm; nothing of this step was saved",
+      tensor.name);
+}
+
 // All tensors of a checkpoint.
 Kept kept_of(const Store& store, Optimizer::Kind optimizer, const std::int64_t& steps) {
   Kept kept;
@@ -221,6 +234,7 @@ Kept kept_of(const Store& store, Optimizer::Kind optimizer, const std::int64_t& 
   for (const StateTensor& tensor : state)
     kept.add(tensor.name, tensor.shape, [&store, tensor, scratch = kept.scratch](auto values) {
       read(store, tensor, values, *scratch);
+      require_finite(tensor, values);
     });
   for (const Section section : kept_sections(store)) add_section(store, optimizer, section, kept);
   if (store.section_bytes(Section::average) > 0)

@@ -31,9 +31,9 @@ Graph apply_precision(Graph graph, Precision precision);
 // 65536, leaves out at most 17 steps in a row before it ends, and one of the largest scale 25.
 constexpr float least_loss_scale = 1;
 
-// The state of a run that continues with `to` after steps in `from`. Between fp16 and another
-// precision loss scaling starts over; an overflow of the last step, of which the next step's clock
-// would have learnt, is counted as a step that was left out.
+// The state of a run that continues with `to` after steps in `from`, between two updates only if
+// both or none are fp16: sums of gradients are times the loss scale. Between fp16 and another
+// precision loss scaling starts over; the next step's clock counts an overflow of the last one.
 StepState in_precision(StepState state, Precision from, Precision to);
 
 }  // namespace warpstep

@@ -75,6 +75,24 @@ TEST_F(Again, RefusesToTrainWhereAnotherProcessDoes) {
   EXPECT_FALSE(fs::exists(out_ + "/.lock"));
 }
 
+// Sums of gradients of fp16 are times its loss scale.
+TEST_F(Again, APrecisionWithoutItsLossScaleContinuesAfterAnUpdate) {
+  const auto steps = [&](const char* count, std::vector<std::string> command) {
+    return run(with(std::move(command), "--steps", count));
+  };
+  const std::vector<std::string> begun{
+      "train",       "mlp",  "--data",       data_, "--out",   out_, "--device", "ref",
+      "--precision", "fp16", "--accumulate", "2",   "--batch", "4",  "--epochs", "9"};
+  const std::vector<std::string> other{"train", "--resume", out_, "--precision", "fp32"};
+  ASSERT_EQ(steps("1", begun).exit_code, 0);
+  const Ended between = steps("2", other);
+  EXPECT_EQ(between.exit_code, 2);
+  EXPECT_THAT(between.err, HasSubstr("is between two updates (--accumulate)"));
+  EXPECT_THAT(between.err, HasSubstr("resume with --precision fp16"));
+  EXPECT_EQ(steps("2", {"train", "--resume", out_}).exit_code, 0);
+  EXPECT_EQ(steps("3", other).exit_code, 0);
+}
+
 TEST_F(Again, ACompleteRunIsLeftAlone) {
   ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
   expect_nothing_to_do({"train", "--resume", out_}, "--epochs 2");

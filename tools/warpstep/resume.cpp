@@ -207,8 +207,15 @@ std::string changed_text(const RunOptions& then, const RunOptions& now) {
 }
 
 // Weights and moments are kept alike in every precision.
-void continue_in_precision(Precision from, Precision to, Store& store) {
+void continue_in_precision(const fs::path& file, Precision from, Precision to, Store& store) {
   if (from == to) return;
+  const StepState& state = store.step_state();
+  if (state.update == 0 && (from == Precision::fp16) != (to == Precision::fp16))
+    fail<UsageError>(
+        "--precision {}: {} is between two updates (--accumulate), and its sums of gradients are "
+        "those of a loss scale of {}; resume with --precision {}, or from a checkpoint after an "
+        "update",
+        name(to), file.string(), state.loss_scale, name(from));
   store.set_step_state(in_precision(store.step_state(), from, to));
   say("--precision {}: the run was in {} so far; its fp32 weights and its moments stay "
       "unchanged{}, but the bits will differ from those of a run in one precision\n",
@@ -247,7 +254,8 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, std::ui
   }
   if (store.step_state().update == 0) take_sums(ranks_of(*resumed.config), options.world(), store);
   const RunOptions& then = resumed.options;
-  continue_in_precision(parse_precision(then.precision), parse_precision(options.precision), store);
+  continue_in_precision(resumed.checkpoint, parse_precision(then.precision),
+                        parse_precision(options.precision), store);
   if (progress.next.step == 0) return progress;
   const std::string file = resumed.checkpoint.filename().string();
   for (const OptionChange& change : changes(then, options))

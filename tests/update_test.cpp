@@ -114,6 +114,17 @@ TEST_P(On, TheAverageFollowsTheWeights) {
   expect(store, {{0.75F * 0.75F - 0.25F, 2}, {3, 0.75F * 4.25F + 1.5F}}, Store::Section::average);
 }
 
+// 1 - 0.9999 and 0.9999 in fp32 do not add up to 1.
+TEST_P(On, TheAverageOfWhatStaysIsIt) {
+  Program program(two_parameters(sgd(), {.average_decay = 0.9999}), backend());
+  Store& store = program.store();
+  set(store, {{0.7F, 2}, {3, -0.1F}});
+  set(store, {{0.7F, 2}, {3, -0.1F}}, Store::Section::average);
+  set(store, {{0, 0}, {0, 0}}, Store::Section::gradient);
+  for (int step = 0; step < 2000; ++step) enqueue_all(program);
+  expect(store, {{0.7F, 2}, {3, -0.1F}}, Store::Section::average);
+}
+
 // By hand: |w| = 5, |g| = 10, decay 0.1, trust 0.5: g becomes 0.5 * 5 / (10 + 0.5) times (g + 0.1
 // w); biases keep their gradient and have no decay.
 TEST_P(On, LarsScalesMatricesAlone) {

@@ -8,39 +8,49 @@
 namespace warpstep::cuda {
 namespace {
 
-// to = keep to + share from. If keep is 0, `to` is not read: it may contain infinities.
-template <class T>
-__device__ inline void blend(const T* from, float* to, float share, float keep, unsigned quads,
-                             unsigned rest) {
-  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
-  if (thread < quads) {
-    const std::size_t i = std::size_t{thread} * quad;
-    float x[quad], y[quad] = {};
-    load(from + i, x);
-    if (keep != 0) load(to + i, y);
-#pragma unroll
-    for (int n = 0; n < quad; ++n) y[n] = keep * y[n] + share * x[n];
-    store(to + i, y);
-  }
-  if (thread < rest) {
-    const std::size_t i = std::size_t{quads} * quad + thread;
-    to[i] = (keep != 0 ? keep * to[i] : 0) + share * widen(from[i]);
-  }
-}
-
+// The first sum of an update does not read what was there: it may contain infinities.
 template <class T>
 __global__ void __launch_bounds__(update_threads)
     accumulate_kernel(const T* __restrict__ gradients, float* __restrict__ sums, float share,
                       const StepState* state, unsigned quads, unsigned rest) {
   await_previous();
-  blend(gradients, sums, share, state->micro_step == 0 ? 0.0F : 1.0F, quads, rest);
+  const bool is_first = state->micro_step == 0;
+  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
+  if (thread < quads) {
+    const std::size_t i = std::size_t{thread} * quad;
+    float x[quad], y[quad] = {};
+    load(gradients + i, x);
+    if (!is_first) load(sums + i, y);
+#pragma unroll
+    for (int n = 0; n < quad; ++n) y[n] += share * x[n];
+    store(sums + i, y);
+  }
+  if (thread < rest) {
+    const std::size_t i = std::size_t{quads} * quad + thread;
+    sums[i] = (is_first ? 0 : sums[i]) + share * widen(gradients[i]);
+  }
 }
 
 __global__ void __launch_bounds__(update_threads)
     average_kernel(const float* __restrict__ parameters, float* __restrict__ averages, float share,
-                   float decay, const StepState* state, unsigned quads, unsigned rest) {
+                   const StepState* state, unsigned quads, unsigned rest) {
   await_previous();
-  if (updates(*state)) blend(parameters, averages, share, decay, quads, rest);
+  if (!updates(*state)) return;
+  // What does not change is its own average, whatever the share is rounded to.
+  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
+  if (thread < quads) {
+    const std::size_t i = std::size_t{thread} * quad;
+    float x[quad], y[quad];
+    load(parameters + i, x);
+    load(averages + i, y);
+#pragma unroll
+    for (int n = 0; n < quad; ++n) y[n] += share * (x[n] - y[n]);
+    store(averages + i, y);
+  }
+  if (thread < rest) {
+    const std::size_t i = std::size_t{quads} * quad + thread;
+    averages[i] += share * (parameters[i] - averages[i]);
+  }
 }
 
 // Blocks for a parameter's norms; every block of the scaling kernel adds their partial sums.
@@ -144,7 +154,7 @@ void average(const float* parameters, float* averages, std::int64_t count, doubl
   const QuadExtent e("average", count);
   launch_next("average", average_kernel,
               {.grid = e.blocks, .block = update_threads, .stream = stream}, parameters, averages,
-              static_cast<float>(1 - decay), static_cast<float>(decay), state, e.quads, e.rest);
+              static_cast<float>(1 - decay), state, e.quads, e.rest);
 }
 
 void lars(const LarsRule& rule, const float* parameters, void* gradients, std::int64_t count,

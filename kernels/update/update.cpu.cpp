@@ -306,6 +306,13 @@ WARPSTEP_LOOP void accumulate_loop(float* __restrict sum, const G* __restrict gr
 template <class G>
 const auto accumulate = vectorized<accumulate_loop<G>>();
 
+// What does not change is its own average, whatever the share is rounded to.
+WARPSTEP_LOOP void move_towards_loop(float* __restrict average, const float* __restrict parameter,
+                                     float share, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) average[i] += share * (parameter[i] - average[i]);
+}
+const auto move_towards = vectorized<move_towards_loop>();
+
 template <class G>
 WARPSTEP_LOOP void scale_loop(G* __restrict gradient, const float* __restrict parameter,
                               float factor, float decay, std::int64_t count) {
@@ -452,9 +459,7 @@ std::unique_ptr<Kernel> bind(const Average& op, const Operands& operands) {
     const float* parameter = as<float>(b.in[1]);
     float* average = as<float>(b.in[2]);
     for_chunks(count, [&](std::int64_t i, std::int64_t end) {
-      const std::int64_t n = end - i;
-      accumulate<float>(average + i, parameter + i, static_cast<float>(op.decay),
-                        static_cast<float>(1 - op.decay), n);
+      move_towards(average + i, parameter + i, static_cast<float>(1 - op.decay), end - i);
     });
   });
 }

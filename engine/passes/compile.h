@@ -25,8 +25,7 @@ struct StepOptions {
 };
 
 // fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> average ->
-// report -> precision -> fuse norms and convolutions -> sums over ranks -> statistics -> lanes ->
-// schedule.
+// report -> precision -> fuse norms and convolutions -> sums over ranks -> statistics -> schedule.
 // Without training only the forward half.
 Graph compile_step(Graph graph, const StepOptions& options);
 

@@ -22,6 +22,7 @@ Graph for_inference(Graph graph) {
   std::erase_if(graph.nodes, [](const Node& n) { return std::holds_alternative<Dropout>(n.op); });
   for (int* id : {&graph.logits, &graph.loss, &graph.correct})
     if (*id >= 0) *id = stands_for[idx(*id)];
+  graph.state = -1;  // nothing draws or updates
   return graph;
 }
 

@@ -48,6 +48,8 @@ TEST(ForInference, LeavesDropoutsOut) {
   EXPECT_EQ(count<Dropout>(before), 1);
   EXPECT_EQ(count<Dropout>(g), 0);
   EXPECT_EQ(g.nodes.size(), before.nodes.size() - 1);
+  EXPECT_GE(before.state, 0);
+  EXPECT_EQ(g.state, -1) << "which the dropout drew from";
   const auto pool = std::find_if(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
     return std::holds_alternative<AvgPool>(n.op);
   });

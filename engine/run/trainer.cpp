@@ -61,14 +61,14 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
   }
 }
 
-// Between two calls of train() no step is in flight. Only the progress decides what is due there,
-// so a run that was stopped before or during an evaluation makes it when it continues.
 Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
   const Outcome outcome = run_to_end(progress, stop);
   now_at(Activity::Kind::end, progress.step);
   return outcome;
 }
 
+// Between two calls of train() no step is in flight. Only the progress decides what is due there,
+// so a run that was stopped before or during an evaluation makes it when it continues.
 Outcome Trainer::run_to_end(Progress& progress, const std::atomic<bool>& stop) {
   begin(progress);
   while (!stops(stop)) {
@@ -407,6 +407,7 @@ std::size_t Trainer::most_in_flight() const {
 
 // Ranks have the same scores, so they stop alike.
 void Trainer::watch(Progress& progress) const {
+  if (options_.patience == 0) progress.watch.reset();
   if (options_.patience == 0 || progress.step == 0) return;
   const Score& score = progress.evaluation->score;
   const bool loss = options_.watch_loss;

@@ -183,6 +183,19 @@ TEST(Trainer, CountsWorseEvaluationsAcrossPauses) {
   EXPECT_EQ(run.train(options), "s10 s11 s12 e12 v12 c12 finished");
 }
 
+TEST(Trainer, ForgetsTheBestWhereNothingWatches) {
+  TrainOptions options{.epochs = 9, .patience = 1, .min_delta = 100, .watch_loss = true};
+  SmallRun run;
+  EXPECT_THAT(run.train(options), testing::EndsWith("stopped early"));
+  options.patience = 0;
+  options.epochs = 4;
+  EXPECT_THAT(run.train(options), testing::EndsWith("finished"));
+  EXPECT_FALSE(run.progress.watch);
+  options.patience = 1;
+  options.epochs = 5;
+  EXPECT_THAT(run.train(options), testing::StartsWith("s13 ")) << "these steps were not watched";
+}
+
 TEST(Trainer, EndsAnEpochAtTheLimitOfBatches) {
   EXPECT_EQ(SmallRun().train({.epochs = 2, .limit_batches = 1, .evaluate_every_epochs = 2}),
             "s1 e1 c1 s2 e2 v2 c2 finished");

@@ -474,6 +474,11 @@ TEST(Options, OfAScheduleCountEpochsInBatches) {
   EXPECT_THAT(rates({"mlp", "--accumulate", "4"}, 10), ElementsAre(1, 1, 1, 0.5, 0.5, 0.25));
   EXPECT_THAT(rates({"mlp", "--accumulate", "8"}, 3),
               ElementsAre(1, 0.25, 0.03125, 0.00390625, 0.0009765625, 0.0001220703125));
+  // Of 37 steps the last makes no update.
+  const Line cycle({"mlp", "--accumulate", "4", "--lr", "1", "--lr-schedule", "one-cycle"});
+  const Schedule schedule = schedule_of(cycle.typed, 37, 37);
+  EXPECT_EQ(schedule.total_steps, 9);
+  EXPECT_LT(learning_rate(schedule, 8), 1e-4);
   const Line line({"mlp", "--limit-batches", "5"});
   EXPECT_EQ(steps_of_epoch(line.typed, 8), 5U);
   EXPECT_EQ(steps_of_epoch(line.typed, 3), 3U);

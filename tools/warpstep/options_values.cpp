@@ -234,7 +234,8 @@ Optimizer optimizer_of(const RunOptions& o) {
 }
 
 Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_of_epoch) {
-  const std::int64_t updates = (total_steps + o.accumulate - 1) / o.accumulate;
+  // Steps after the last whole accumulation make no update.
+  const std::int64_t updates = std::max<std::int64_t>(1, total_steps / o.accumulate);
   Schedule schedule{.peak = o.lr,
                     .warmup_steps = o.warmup_steps,
                     .total_steps = updates,

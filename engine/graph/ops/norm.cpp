@@ -70,10 +70,13 @@ Types infer(const BatchNormGrad& op, const Types& in) {
   require_inputs(op.name, in, inputs, inputs);
   require_channels(op.name, in[0], in, 2, 4);
   if (op.shortcut_norm) require_channels(op.name, in[0], in, shortcut + 1, shortcut + 3);
-  for (std::size_t i = 1; i < inputs; i = i == 1 ? 5 : i + 1)
-    if (i <= shortcut && in[i].shape != in[0].shape)
+  const auto require_same = [&](std::size_t i) {
+    if (in[i].shape != in[0].shape)
       fail<ShapeError>("batch_norm.dgrad: operands differ: {} and {}", in[0].shape.text(),
                        in[i].shape.text());
+  };
+  require_same(1);
+  for (std::size_t i = 5; i < std::min(inputs, shortcut + 1); ++i) require_same(i);
   const Type channels{in[0].dtype, {in[0].shape[3]}};
   Types out{in[0], channels, channels};
   if (op.gives_shortcut()) out.push_back(in[0]);

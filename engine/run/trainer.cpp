@@ -164,7 +164,13 @@ bool Trainer::launch(const Progress& progress) {
   for (std::size_t i = first; i < flights_.size(); ++i) {
     Flight& flight = flights_[i];
     flight.mark = mark;
-    flight.launch_ns = (end - begin) / variants_.size();
+    // By the device's clock the first step of a launch lasts from the launch before it: the waits
+    // for all batches are in its time.
+    flight.launch_ns = i == first ? end - begin : 0;
+    if (i > first) {
+      flights_[first].wait_ns += std::exchange(flight.wait_ns, 0);
+      flights_[first].copy_wait_ns += std::exchange(flight.copy_wait_ns, 0);
+    }
     flight.before = static_cast<std::int64_t>(i - first);
     flight.after = static_cast<std::int64_t>(flights_.size() - 1 - i);
   }

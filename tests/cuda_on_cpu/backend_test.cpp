@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -237,6 +238,42 @@ TEST(CudaStep, HasTheSameBitsInALaunchOfSeveral) {
   EXPECT_EQ(stopped.stopped_at, 10U) << "the launch of step 8 is finished";
   EXPECT_EQ(stopped.reported, one.reported);
   EXPECT_EQ(stopped.saved, one.saved);
+}
+
+// The host waits for all batches of a launch before it: none of that may get lost.
+TEST(CudaStep, WaitsForEachBatchOfALaunch) {
+  struct Slow final : BatchSource {
+    std::int64_t batch_size() const override { return sevens.batch_size(); }
+    std::uint64_t samples() const override { return sevens.samples(); }
+    std::uint64_t steps_per_epoch() const override { return sevens.steps_per_epoch(); }
+    const Batch& next() override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      return sevens.next();
+    }
+    Position position() const override { return sevens.position(); }
+    void seek(Position position) override { sevens.seek(position); }
+    Sevens sevens;
+  };
+  struct Times final : TrainObserver {
+    void on_step(const StepRecord& r) override {
+      waits += r.times.data_ns + r.times.copies_ns;
+      all += r.times.total_ns();
+    }
+    std::uint64_t waits = 0, all = 0;
+  };
+  const auto backend = open_tested_backend(backend_name);
+  Stepping step(small_network(*backend, {}), backend);
+  step.program.store().initialize(3);
+  constexpr std::uint64_t steps_per_launch = 4;
+  Slow images;
+  Feeder training(images, *backend, step.program.stream(), steps_per_launch);
+  Times times;
+  Trainer trainer({.step = step.program, .data = training, .observers = {&times}},
+                  {.epochs = 0, .max_steps = 14, .steps_per_launch = steps_per_launch});
+  Progress progress;
+  const std::atomic<bool> stop{false};
+  trainer.run(progress, stop);
+  EXPECT_GT(times.waits, times.all / 2);
 }
 
 // A data set is read in place; labels and plans come with each batch.

@@ -17,6 +17,7 @@
 #include "engine/core/thread.h"
 #include "profiler/sources/sampler_cores.h"
 #include "profiler/sources/sampler_proc.h"
+#include "profiler/sources/sampler_programs.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -50,6 +51,7 @@ struct Sampler::Parts {
   std::optional<MachineReading> last;
   CoreSources cores;
   std::optional<CoreReading> last_cores;
+  OtherPrograms programs;
 
   std::mutex mutex;  // protects the following; never held while the machine is read
   std::condition_variable wake;
@@ -100,6 +102,8 @@ struct Sampler::Parts {
     std::ranges::move(levels(now_cores), std::back_inserter(metrics));
     if (last) std::ranges::move(rates(*last, now, ticks_per_second), std::back_inserter(metrics));
     if (last_cores) std::ranges::move(rates(*last_cores, now_cores), std::back_inserter(metrics));
+    std::ranges::move(programs.look(options.proc, options.siblings, ticks_per_second),
+                      std::back_inserter(metrics));
     if (nvml) {
       std::ranges::move(nvml->read(), std::back_inserter(metrics));
       for (std::string& text : nvml->take_notes()) note(std::move(text));

@@ -44,8 +44,10 @@ struct SamplerOptions {
 // pressure %", "memory pressure %", "io pressure %" (PSI, "some") and the same with "group ";
 // "major faults/s", "reclaimed pages/s" and "swapped pages/s" (of the machine); with a memory limit
 // "memory limit bytes", "memory limit used bytes" (without cached files) and "memory limit hits/s".
-// "memory available bytes" is no more than what the limit leaves. Metrics that a kernel or a
-// container does not have are left out.
+// Of other programs that this process can see, their "other processes", those that used the CPU
+// most as "program NAME cpu %", at most three; and "traced by NAME", 1, while a debugger or tracer
+// is attached. "memory available bytes" is no more than what the limit leaves. Metrics that a
+// kernel or a container does not have are left out.
 //
 // 100 means one core that is always busy, for "cpu N %" as for "process cpu %", "siblings
 // cpu %" and "stolen cpu %"; "cpu N %" and "cpu %" have what is stolen. "disk busy %" is of

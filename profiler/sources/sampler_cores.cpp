@@ -125,9 +125,7 @@ CoreSources find_core_sources(const path& proc, const path& root) {
     for (const path& group : *folders)
       if (limit_of(group)) sources.memory_groups.push_back(group);
   std::error_code none;
-  // The root's group is the machine.
-  if (!groups.v2.empty() && groups.v2.front() != root / "sys/fs/cgroup" &&
-      std::filesystem::exists(groups.v2.front() / "cpu.pressure", none))
+  if (!groups.v2.empty() && std::filesystem::exists(groups.v2.front() / "cpu.pressure", none))
     sources.pressure_group = groups.v2.front();
   return sources;
 }

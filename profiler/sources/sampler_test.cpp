@@ -70,7 +70,7 @@ TEST(Sampler, BeginsWithLevelsAndContinuesWithRates) {
                             Pair("disk read bytes/s", 0.0), Pair("disk write bytes/s", 0.0),
                             Pair("disk busy %", 0.0), Pair("network received bytes/s", 0.0),
                             Pair("network sent bytes/s", 0.0), Pair("major faults/s", 0.0)}));
-  EXPECT_EQ(second.size(), 12U);
+  EXPECT_EQ(second.size() - second.count("other processes"), 12U) << "programs are read rarely";
   EXPECT_THAT(sampler.take(), IsEmpty());
   EXPECT_THAT(sampler.notes(), IsEmpty());
 }

@@ -22,12 +22,16 @@ constexpr std::uint64_t large_clock_error_ns = 50'000;  // longer than many a ke
 double recorded_ns(const View& view) {
   const Session& session = view.session;
   const Json& costs = fields::child(session.stamp, "profiler");
-  double sum = 0;
+  const double of_span = fields::number(costs, "span_ns", span_ns),
+               of_activity = fields::number(costs, "activity_ns");
+  // Threads record at the same time: a step is longer by what the busiest of them records.
+  std::vector<double> threads(session.threads.size());
   for (const Span& span : session.spans)
-    if (view.in_windows(span.begin_ns)) sum += fields::number(costs, "span_ns", span_ns);
+    if (view.in_windows(span.begin_ns)) threads[span.thread] += of_span;
+  double most = threads.empty() ? 0 : std::ranges::max(threads);
   for (const Activity& activity : session.activities)
-    if (view.in_windows(activity.start_ns)) sum += fields::number(costs, "activity_ns");
-  return sum;
+    if (view.in_windows(activity.start_ns)) most += of_activity;
+  return most;
 }
 
 std::size_t steps_of_windows(const View& view) {
@@ -71,6 +75,15 @@ void note_windows(const Session& session, std::vector<std::string>& notes) {
                                   window.first_step, window.last_step));
   if (session.windows.empty())
     notes.emplace_back("no step was recorded with spans: only per-step totals are known");
+}
+
+void note_build(const Session& session, Trust& trust) {
+  const std::string built =
+      fields::text(fields::child(session.stamp, "program"), "compiler");  // "GNU 12.2.0, Debug"
+  if (built.find("sanitizers") == built.npos && !built.ends_with("Debug")) return;
+  trust.notes.push_back(
+      fmt::format("the program was not built for speed ({}): its times are longer", built));
+  trust.is_disturbed = true;
 }
 
 void note_counters(const Session& session, std::vector<std::string>& notes) {
@@ -128,8 +141,8 @@ void note_peaks(const Work& work, Trust& trust) {
   });
   if (above == 0) return;
   trust.notes.push_back(many(static_cast<std::uint64_t>(above), "call") +
-                        " computed faster than the measured peak: that was measured while the "
-                        "machine was busy, and shares of it are too large");
+                        " computed faster than the measured peak, so that the peak is too low: "
+                        "every share of it is too large");
   trust.is_disturbed = true;
 }
 
@@ -142,7 +155,8 @@ Trust find_trust(const View& view, const Breakdown& breakdown) {
     trust.overhead_ns = recorded_ns(view) / static_cast<double>(steps);
   if (breakdown.step_ns > 0) trust.overhead_share = trust.overhead_ns / breakdown.step_ns;
   for (const ClockReading& reading : session.clocks)
-    trust.clock_error_ns = std::max(trust.clock_error_ns, reading.error_ns);
+    if (reading.device_ns != 0)
+      trust.clock_error_ns = std::max(trust.clock_error_ns, reading.error_ns);
   note_losses(session.losses, trust.notes);
   note_windows(session, trust.notes);
   if (trust.overhead_share >= 0.01)
@@ -153,13 +167,14 @@ Trust find_trust(const View& view, const Breakdown& breakdown) {
     trust.notes.push_back(
         fmt::format("host and device times may be off by {} against each other",
                     quantity(static_cast<double>(trust.clock_error_ns), Unit::ns)));
+  note_build(session, trust);
   note_counters(session, trust.notes);
   note_gpus(session, trust.notes);
   note_contention(contention(view), trust);
   return trust;
 }
 
-Analysis analyse(const Session& session) {
+Analysis analyse(const Session& session, const RanksView* job) {
   const View view(session);
   Analysis analysis;
   analysis.breakdown = break_down(view);
@@ -174,6 +189,7 @@ Analysis analyse(const Session& session) {
   analysis.path = critical_path(view);
   analysis.run = whole_run(session);
   analysis.slow_steps = slow_steps(session);
+  if (job != nullptr) analysis.slow_rank = job->slow;
   analysis.trust = find_trust(view, analysis.breakdown);
   note_peaks(analysis.work, analysis.trust);
   analysis.findings = find_findings(view, analysis);

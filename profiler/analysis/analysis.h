@@ -1,6 +1,7 @@
 // All questions about a session, asked at once. Pure: the same session gives the same answer.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "profiler/analysis/feeding.h"
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/memory.h"
+#include "profiler/analysis/ranks.h"
 #include "profiler/analysis/slow_steps.h"
 #include "profiler/analysis/stall.h"
 #include "profiler/analysis/table.h"
@@ -62,10 +64,12 @@ struct Analysis {
   CriticalPath path;
   WholeRun run;
   std::vector<SlowStep> slow_steps;
-  std::vector<Finding> findings;  // largest gain of the run first
+  std::optional<SlowRank> slow_rank;  // of the session's job
+  std::vector<Finding> findings;      // largest gain of the run first
   Trust trust;
 };
-Analysis analyse(const Session& session);
+// `job`: what the sessions of all ranks of its job say, where they are at hand.
+Analysis analyse(const Session& session, const RanksView* job = nullptr);
 
 std::vector<Finding> find_findings(const View& view, const Analysis& so_far);
 Trust find_trust(const View& view, const Breakdown& breakdown);

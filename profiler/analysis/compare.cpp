@@ -215,8 +215,8 @@ void note_seldom(const Sides& sides, std::vector<std::string>& warnings) {
   }
   if (std::abs(seldom[1] - seldom[0]) <= noticed_share * level) return;
   warnings.push_back(
-      fmt::format("steps longer than most add {} per step before and {} after, which levels do "
-                  "not see; `warpstep report` names stalls and slow steps",
+      fmt::format("a few long steps add {} per step before and {} after; the table compares usual "
+                  "steps and does not show them; `warpstep report` names stalls and slow steps",
                   quantity(seldom[0], Unit::ns), quantity(seldom[1], Unit::ns)));
 }
 

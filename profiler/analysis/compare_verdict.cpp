@@ -38,7 +38,7 @@ std::string power_text(const Comparison& found) {
     return fmt::format("Within this run, noise hides changes below {}; equal runs differ by more.",
                        least);
   if (found.runs_before == 1 && found.runs_after == 1)
-    return fmt::format("One run each shows changes of {} or more.", least);
+    return fmt::format("With one run a side, a change below {} may be chance.", least);
   return fmt::format("{} before and {} after show changes of {} or more.",
                      found.runs_before == 1 ? "1 run" : fmt::format("{} runs", found.runs_before),
                      found.runs_after, least);

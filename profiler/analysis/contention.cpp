@@ -24,10 +24,13 @@ class SampledRates {
  public:
   explicit SampledRates(const Session& session) {
     std::vector<std::uint64_t> times;
+    std::vector<std::vector<const Sample*>*> of_name(session.names.size());
     for (const Sample& sample : session.samples) {
       const std::string& name = session.name(sample.name);
       if (name.starts_with("gpu ")) continue;  // may come from another source
-      values_[name].push_back(&sample);
+      std::vector<const Sample*>*& values = of_name[sample.name];
+      if (values == nullptr) values = &values_[name];
+      values->push_back(&sample);
       if (times.empty() || times.back() != sample.at_ns) times.push_back(sample.at_ns);
     }
     for (std::size_t i = 0; i < times.size(); ++i) before_[times[i]] = i > 0 ? times[i - 1] : 0;
@@ -172,6 +175,28 @@ void take_cores(const View& view, const SampledRates& sampled, const std::vector
       *periods > 0 ? std::min(1.0, found.throttled_periods_per_s / *periods) : 0;
 }
 
+// By their names in the metrics.
+void take_programs(const SampledRates& sampled, const std::vector<Interval>& within,
+                   Contention& found) {
+  constexpr std::string_view program_prefix = "program ", program_suffix = " cpu %",
+                             tracer_prefix = "traced by ";
+  const std::vector<Interval> around = widened(within);
+  const double ns = sampled.covered_ns(around);
+  if (ns <= 0) return;
+  found.knows_programs = sampled.values().contains("other processes");
+  for (const auto& [name, samples] : sampled.values()) {
+    if (name.starts_with(tracer_prefix)) found.tracer = name.substr(tracer_prefix.size());
+    if (!name.starts_with(program_prefix) || !name.ends_with(program_suffix)) continue;
+    const double cores = sampled.sum(name, around).value_ns / ns / 100;
+    if (cores <= 0) continue;
+    found.programs.push_back(
+        {name.substr(program_prefix.size(),
+                     name.size() - program_prefix.size() - program_suffix.size()),
+         cores});
+  }
+  std::ranges::stable_sort(found.programs, std::ranges::greater(), &ProgramUse::cores);
+}
+
 void take_threads(const View& view, const SampledRates& sampled,
                   const std::vector<Interval>& within, Contention& found) {
   const double ns = sampled.covered_ns(within);
@@ -211,8 +236,10 @@ void take_memory(const SampledRates& sampled, const std::vector<Interval>& withi
   const auto pressure = [&](const std::string& of) -> std::optional<double> {
     const auto machine = sampled.mean(of + " pressure %", within);
     const auto group = sampled.mean("group " + of + " pressure %", within);
-    if (!machine && !group) return std::nullopt;
-    return std::clamp(std::max(machine.value_or(0), group.value_or(0)) / 100, 0.0, 1.0);
+    // Where the group's own is known, more on the machine is other groups'.
+    const std::optional<double> percent = group ? group : machine;
+    if (!percent) return std::nullopt;
+    return std::clamp(*percent / 100, 0.0, 1.0);
   };
   found.memory_pressure = pressure("memory");
   found.io_pressure = pressure("io");
@@ -255,7 +282,11 @@ double Contention::kernels_delay_ns() const {
 
 bool is_short_of_memory(const Contention& found) {
   constexpr double least_pressure = 0.05, least_swapped = 10, least_faults = 50;  // per second
-  const bool limited = found.limit_hits_per_s.value_or(0) > 0;
+  // Cached files reach a limit as well, which is no shortage.
+  constexpr double nearly_full = 0.9;
+  const bool limited =
+      found.limit_hits_per_s.value_or(0) > 0 && found.memory_limit_bytes &&
+      found.memory_used_bytes.value_or(0) >= nearly_full * *found.memory_limit_bytes;
   return found.memory_pressure.value_or(0) >= least_pressure ||
          found.swapped_pages_per_s.value_or(0) >= least_swapped ||
          (limited && found.major_faults_per_s.value_or(0) >= least_faults);
@@ -299,6 +330,8 @@ CoreWaits find_core_waits(const View& view) {
   const Session& session = view.session;
   CoreWaits found;
   std::vector<std::uint64_t>& waits = found.in_steps;
+  std::vector<bool> is_read(view.recorded.size());
+  double read = 0, read_ns = 0, waited_ns = 0;  // of steps with a reading
   for (const Span& span : session.spans) {
     if (session.kind(span) != Kind::counter || session.name(span.name) != "core wait ns") continue;
     const int step = view.recorded.at(span.begin_ns);
@@ -313,7 +346,19 @@ CoreWaits find_core_waits(const View& view) {
                                        static_cast<double>(length + gap));
     waits[i] = std::min(own, length);
     found.between_ns += std::min(span.arg - own, gap);
+    if (is_read[i]) continue;
+    is_read[i] = true;
+    read += 1, read_ns += static_cast<double>(length), waited_ns += static_cast<double>(waits[i]);
   }
+  if (read_ns <= 0) return found;
+  // A window of the past has no readings: its steps count as the others, in proportion to their
+  // time.
+  for (std::size_t i = 0; i < waits.size(); ++i)
+    if (const Interval& time = view.recorded.times()[i]; !is_read[i])
+      waits[i] = static_cast<std::uint64_t>(waited_ns / read_ns *
+                                            static_cast<double>(time.end_ns - time.begin_ns));
+  found.between_ns = static_cast<std::uint64_t>(static_cast<double>(found.between_ns) *
+                                                static_cast<double>(waits.size()) / read);
   return found;
 }
 
@@ -330,6 +375,7 @@ Contention contention(const View& view) {
   found.window_ns = static_cast<double>(total_ns(within));
   found.seconds = sampled.covered_ns(within) * 1e-9;
   take_cores(view, sampled, within, found);
+  take_programs(sampled, within, found);
   take_threads(view, sampled, within, found);
   take_memory(sampled, within, found);
   const CoreWaits waits = find_core_waits(view);

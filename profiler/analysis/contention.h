@@ -34,6 +34,12 @@ struct ThreadTime {
   double on_cpu_ns = 0;  // the rest of the second it slept: waited for data, a barrier, a disk
 };
 
+// A program beside this one, all processes of its name.
+struct ProgramUse {
+  std::string name;
+  double cores = 0;  // mean over the windows
+};
+
 // Figures are means over the windows' time (the counted steps where there are none), weighted by
 // time; optional ones are empty where the system does not say.
 struct Contention {
@@ -49,6 +55,9 @@ struct Contention {
   double siblings_share = 0;              // the same of other ranks of the job
   double stolen_share = 0;                // the same of other virtual machines
   std::optional<double> throttled_share;  // of 1: periods in which the quota ran out
+  std::vector<ProgramUse> programs;       // that used most of others_share, the largest first
+  bool knows_programs = false;            // they were looked for
+  std::string tracer;                     // a debugger or tracer of this process; mostly none
   double periods_per_s = 0, throttled_periods_per_s = 0;
   double throttled_ns = 0;  // per second, summed over the group's cores: may pass 1e9
 

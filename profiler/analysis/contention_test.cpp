@@ -42,7 +42,7 @@ TEST(Contention, IsAMeanOverTheWindowsByTime) {
   rate("cpu throttled periods/s", {0, 0, 8, 10, 0});
   rate("cpu throttled %", {0, 0, 60, 80, 0});
   rate("involuntary switches/s", {0, 0, 100, 300, 0});
-  rate("memory pressure %", {0, 0, 1, 3, 0});
+  rate("memory pressure %", {0, 0, 40, 60, 0});  // of other groups
   rate("group memory pressure %", {0, 0, 4, 6, 0});
   rate("memory limit bytes", {64, 64, 64, 64, 64});
   const Session session = builder.build();
@@ -194,6 +194,23 @@ TEST(CoreWait, BetweenStepsIsNotLost) {
   EXPECT_THAT(core_waits(apart.build()), ElementsAre(20'000, 20'000, 100'000));
 }
 
+TEST(Contention, NamesOtherProgramsAndTheTracer) {
+  SessionBuilder builder;
+  builder.step(1, 0, 2'000'000).window(1, 1, 0, 2'000'000);
+  EXPECT_FALSE(contention(builder.build()).knows_programs);
+  for (const double at : {1e6, 2e6})
+    builder.sample("process cpu %", at, 100).sample("other processes", at, 90);
+  builder.sample("program sh cpu %", 1e6, 80).sample("program cc1plus cpu %", 1e6, 40);
+  builder.sample("program cc1plus cpu %", 2e6, 100).sample("traced by gdb", 2e6, 1);
+  const Contention found = contention(builder.build());
+  EXPECT_TRUE(found.knows_programs);
+  EXPECT_EQ(found.tracer, "gdb");
+  ASSERT_EQ(found.programs.size(), 2U);
+  EXPECT_EQ(found.programs[0].name, "cc1plus");
+  EXPECT_NEAR(found.programs[0].cores, 0.7, 0.01);
+  EXPECT_NEAR(found.programs[1].cores, 0.4, 0.01);
+}
+
 TEST(WorkerParts, AddUpToTheWindows) {
   Contention found;
   found.window_ns = 1000;
@@ -239,7 +256,7 @@ Stall slow_workers(double delay_percent, double others) {
 
 TEST(WorkersBound, IsNoDiskWhereTheyWaitForACore) {
   EXPECT_EQ(slow_workers(0, 0).bound, Bound::io);
-  EXPECT_EQ(slow_workers(30, 0).bound, Bound::io);
+  EXPECT_EQ(slow_workers(20, 0).bound, Bound::io);
   EXPECT_EQ(slow_workers(80, 80).bound, Bound::core);
 }
 

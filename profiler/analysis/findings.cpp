@@ -18,11 +18,17 @@ Facts::Facts(const View& view_, const Analysis& analysis_)
       on_host(view_.session.computes_on_host()),
       waits_for_data(analysis_.stall.is_stalled) {}
 
-// Of all ranks where the run says so: beside it --batch is refused.
+// Of all ranks where the run says so: beside it --batch is refused. With accumulation half as many
+// steps of twice the batch make the same update.
 std::string Facts::larger_batch() const {
-  if (const std::int64_t global = fields::whole(options, "global_batch"); global > 0)
-    return fmt::format("--global-batch {}", 2 * global);
-  return batch() > 0 ? fmt::format("--batch {}", 2 * batch()) : "--batch";
+  const std::int64_t global = fields::whole(options, "global_batch"),
+                     accumulate = fields::whole(options, "accumulate", 1);
+  if (global <= 0 && batch() <= 0) return "--batch";
+  std::string flag = global > 0 ? fmt::format("--global-batch {}", 2 * global)
+                                : fmt::format("--batch {}", 2 * batch());
+  if (accumulate > 1 && accumulate % 2 == 0)
+    flag += fmt::format(" --accumulate {}", accumulate / 2);
+  return flag;
 }
 
 std::string Facts::smaller_batch() const {
@@ -30,6 +36,15 @@ std::string Facts::smaller_batch() const {
   const std::int64_t global = fields::whole(options, "global_batch");
   return global > 0 ? fmt::format("--global-batch {}", global / 2)
                     : fmt::format("--batch {}", batch() / 2);
+}
+
+bool Facts::has_room_for_larger_batch() const {
+  constexpr double usable = 0.95;  // of the memory
+  const Json& plan = fields::child(session.program, "memory");
+  const double then = fields::number(plan, "total_bytes") + fields::number(plan, "arena_bytes");
+  return std::ranges::none_of(run_devices(session), [&](const Device* device) {
+    return device->total_memory > 0 && then > usable * static_cast<double>(device->total_memory);
+  });
 }
 
 std::string Facts::of_step(double ns) const {
@@ -84,8 +99,8 @@ double Facts::outside_ns(std::string_view name) const {
 namespace {
 
 // Findings whose gain is of waits for data.
-constexpr std::array of_waits{"data-wait",    "slow-disk",   "low-bandwidth",
-                              "slow-samples", "slow-worker", "slow-transform"};
+constexpr std::array of_waits{"data-wait",   "slow-disk",      "low-bandwidth", "slow-samples",
+                              "slow-worker", "slow-transform", "waiting-stage"};
 
 bool is_of_waits(const Finding& finding) {
   return std::ranges::find(of_waits, finding.key) != of_waits.end();
@@ -106,8 +121,9 @@ double alike_steps(const Facts& facts, const Finding& finding) {
       wait += static_cast<double>(steps[i].data_ns) / static_cast<double>(counted.size());
   }
   if (wait <= 0) return all;
+  // Waiting for the first batch is start-up: no setting of the loader saves it.
   double waited = 0;
-  for (const Step& step : steps) waited += static_cast<double>(step.data_ns);
+  for (std::size_t i = 1; i < steps.size(); ++i) waited += static_cast<double>(steps[i].data_ns);
   return waited > 0 ? std::min(all, waited / wait) : all;
 }
 
@@ -145,11 +161,18 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_stolen_cores,    find_cpu_quota,       find_narrow_affinity,
                              find_short_memory,    find_idle_cores,      find_uneven_run,
                              find_pauses,          find_statistics,      find_slow_options,
-                             find_slow_opening,    find_stopped,         find_slow_blocks};
+                             find_slow_opening,    find_stopped,         find_slow_blocks,
+                             find_waiting_stage,   find_slow_rank,       find_tracer};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;
   for (const FindingRule rule : rules) rule(facts, findings);
+  for (Finding& finding : findings)
+    if (finding.flag == facts.larger_batch() && !facts.has_room_for_larger_batch()) {
+      finding.flag.clear();
+      finding.advice +=
+          "; but twice the batch does not fit into this GPU's memory (--recompute frees some)";
+    }
   for (Finding& finding : findings) settle_gains(facts, finding);
   // Leave out findings whose gain is known to be small.
   constexpr double least_gain = 0.005;  // of a step, or of the run

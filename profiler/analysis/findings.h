@@ -41,8 +41,10 @@ struct Facts {
   }
   std::int64_t batch() const { return analysis.loader.batch; }
   bool reads_text() const { return fields::text(session.loader, "encoding") == "tokens"; }
-  std::string larger_batch() const;  // "--batch 256"
+  std::string larger_batch() const;  // "--batch 256", "--batch 256 --accumulate 2"
   std::string smaller_batch() const;
+  // Whether a GPU's memory holds twice the batch, with which what lives in a step grows.
+  bool has_room_for_larger_batch() const;
   // Of Kind::range spans of this name in the windows, ns per step.
   double range_ns(std::string_view name) const;
   std::string of_step(double ns) const;  // "1.2 ms of 3.4 ms per step (35.3 %)"
@@ -60,6 +62,7 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_reads(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_worker(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_samples(const Facts& facts, std::vector<Finding>& findings);
+void find_waiting_stage(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_transform(const Facts& facts, std::vector<Finding>& findings);
 void find_loader_contention(const Facts& facts, std::vector<Finding>& findings);
 // findings_host.cpp: the machine, and the trainer's own thread; findings_device.cpp: a device that
@@ -70,6 +73,7 @@ void find_launch_bound(const Facts& facts, std::vector<Finding>& findings);
 void find_sync_bound(const Facts& facts, std::vector<Finding>& findings);
 void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings);
 void find_low_utilization(const Facts& facts, std::vector<Finding>& findings);
+void find_slow_rank(const Facts& facts, std::vector<Finding>& findings);
 void find_communication(const Facts& facts, std::vector<Finding>& findings);
 void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings);
 void find_unaligned(const Facts& facts, std::vector<Finding>& findings);
@@ -97,6 +101,7 @@ void find_slow_opening(const Facts& facts, std::vector<Finding>& findings);
 // findings_contention.cpp: the cores and the memory that the process was not given.
 void find_other_programs(const Facts& facts, std::vector<Finding>& findings);
 void find_stopped(const Facts& facts, std::vector<Finding>& findings);
+void find_tracer(const Facts& facts, std::vector<Finding>& findings);
 void find_stolen_cores(const Facts& facts, std::vector<Finding>& findings);
 void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings);
 void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings);
@@ -114,7 +119,6 @@ constexpr double decoded_decode = 0.05;  // PNG against a copy of pixels: 0.02 t
 constexpr double seekable_decode = 0.5;  // crops of seekable JPEG against all of it: 0.21 to 0.47
 constexpr double bytes_pixels = 0.3;     // making numbers on the CPU against copying bytes: 0.29
 
-bool is_loose(const Facts& facts);  // each sample is a file
 // "warpstep data pack shapes shapes-packed --decode"; nothing when the set cannot be packed, or
 // has been.
 std::optional<std::string> pack_command(const Facts& facts);

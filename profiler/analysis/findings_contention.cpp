@@ -100,6 +100,24 @@ std::string with_between(std::string evidence, const Facts& facts) {
                      quantity(ns, Unit::ns));
 }
 
+// "; most of it: python3 0.95 cores, cc1plus 0.40 cores"
+std::string programs_text(const Contention& lost) {
+  constexpr std::size_t most = 2;
+  constexpr double least_known = 0.2;  // of what others took
+  if (!lost.knows_programs) return "";
+  const double others = lost.others_share.value_or(0) * lost.affinity_cores;
+  std::string text;
+  double known = 0;
+  for (std::size_t i = 0; i < std::min(most, lost.programs.size()); ++i) {
+    const ProgramUse& one = lost.programs[i];
+    known += one.cores;
+    text += fmt::format("{}{} {:.2f} cores", i == 0 ? "; most of it: " : ", ", one.name, one.cores);
+  }
+  return known >= least_known * others ? text
+                                       : "; none of them is visible from here: they run outside of "
+                                         "this container, or for a short time each";
+}
+
 // Fewer threads than now, if that many cores are free; 0: no such number.
 int fewer_threads(const Facts& facts, double free_cores) {
   const int now = kernel_threads(facts.view),
@@ -125,8 +143,8 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
       .key = "other-programs",
       .text = "Other programs take the cores that this run needs.",
       .evidence = with_between(
-          with_delays(fmt::format("{} of {} taken by others", quantity(others, Unit::share),
-                                  counted(lost.affinity_cores, "core")),
+          with_delays(fmt::format("{} of {} taken by others{}", quantity(others, Unit::share),
+                                  counted(lost.affinity_cores, "core"), programs_text(lost)),
                       lost),
           facts),
       .advice =
@@ -224,6 +242,17 @@ void find_stopped(const Facts& facts, std::vector<Finding>& findings) {
            "limit on CPU use, a debugger), a frozen control group, a virtual machine that is "
            "suspended",
        .gain_ns = stopped});
+}
+
+void find_tracer(const Facts& facts, std::vector<Finding>& findings) {
+  const std::string& tracer = facts.analysis.contention.tracer;
+  if (tracer.empty()) return;
+  findings.push_back(
+      {.key = "traced",
+       .text = fmt::format("{} traces this process.", tracer),
+       .evidence = "the kernel stops a traced thread at system calls, signals or breakpoints, as "
+                   "the tracer asked for",
+       .advice = "measure without it: figures of this run are not those of an untraced one"});
 }
 
 void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings) {

@@ -48,6 +48,27 @@ TEST(FindOtherPrograms, WhereTheyTakeCoresThatTheRunWants) {
   EXPECT_TRUE(c.finding("other-programs"));
 }
 
+TEST(FindOtherPrograms, NamesTheLargest) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.others_share = 0.5;                                                        // of 2 cores
+  EXPECT_THAT(c.finding("other-programs")->evidence, Not(HasSubstr("visible")));  // not known
+  lost.knows_programs = true;
+  EXPECT_THAT(c.finding("other-programs")->evidence, HasSubstr("none of them is visible"));
+  lost.programs = {{"python3", 0.6}, {"cc1plus", 0.3}, {"sh", 0.1}};
+  EXPECT_THAT(c.finding("other-programs")->evidence,
+              HasSubstr("; most of it: python3 0.60 cores, cc1plus 0.30 cores;"));
+  lost.programs = {{"sh", 0.1}};
+  EXPECT_THAT(c.finding("other-programs")->evidence, HasSubstr("none of them is visible"));
+}
+
+TEST(FindTracer, NamesIt) {
+  Case c = on_host();
+  EXPECT_FALSE(c.finding("traced"));
+  c.analysis.contention.tracer = "strace";
+  EXPECT_EQ(c.finding("traced")->text, "strace traces this process.");
+}
+
 TEST(FindOtherPrograms, CostWhatTheTrainerWaitedInAndBetweenSteps) {
   Case c = on_host();
   Contention& lost = c.analysis.contention;
@@ -232,6 +253,9 @@ TEST(FindShortMemory, WhereTheKernelTakesPagesBack) {
   EXPECT_THAT(finding->evidence, HasSubstr("60 of the group's 64 MiB used"));
   EXPECT_THAT(finding->advice, HasSubstr("raise the group's memory limit"));
   EXPECT_EQ(finding->flag, "--batch 64");
+  lost.memory_used_bytes = 4.0 * (1 << 20);  // it is cached files that reach the limit
+  EXPECT_FALSE(c.finding("short-memory"));
+  lost.memory_used_bytes = 60.0 * (1 << 20);
   lost.limit_hits_per_s = 0;  // faults of a first reading
   EXPECT_FALSE(c.finding("short-memory"));
   lost.memory_pressure = 0.05;

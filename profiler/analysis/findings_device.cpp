@@ -20,10 +20,9 @@ constexpr double least_copies = 0.05;  // of a step, like the following
 constexpr double least_pageable = 0.01;
 constexpr double least_launch_gaps = 0.10;
 constexpr double least_sync = 0.05;
-constexpr double least_fixed = 0.4;           // of a step on the host
-constexpr double least_overhead = 0.50;       // host work that no kernel hides
-constexpr double least_utilization = 0.50;    // torch_tb_profiler's
-constexpr double least_communication = 0.10;  // torch_tb_profiler's
+constexpr double least_fixed = 0.4;         // of a step on the host
+constexpr double least_overhead = 0.50;     // host work that no kernel hides
+constexpr double least_utilization = 0.50;  // torch_tb_profiler's
 
 double launch_gaps(const Facts& facts) {
   double sum = 0;
@@ -36,18 +35,46 @@ bool is_launch_bound(const Facts& facts) {
   return !facts.on_host && launch_gaps(facts) > least_launch_gaps * facts.step_ns;
 }
 
-// The innermost range of the same thread around a moment; "" for none but the step.
-std::string range_around(const Session& session, std::uint32_t thread, std::uint64_t begin_ns,
-                         std::uint64_t end_ns) {
-  const Span* innermost = nullptr;
-  for (const Span& span : session.spans) {
-    if (span.thread != thread || session.kind(span) != Kind::range || span.begin_ns > begin_ns ||
-        span.end_ns < end_ns || session.name(span.name) == "step")
-      continue;
-    if (innermost == nullptr || span.begin_ns >= innermost->begin_ns) innermost = &span;
+// The ranges of each thread, without the steps' own.
+class Ranges {
+ public:
+  explicit Ranges(const Session& session) : session_(session), of_(session.threads.size()) {
+    std::vector<const Span*> spans;
+    for (const Span& span : session.spans)
+      if (session.kind(span) == Kind::range && session.name(span.name) != "step")
+        spans.push_back(&span);
+    std::ranges::stable_sort(spans, [](const Span* a, const Span* b) {
+      return a->begin_ns != b->begin_ns ? a->begin_ns < b->begin_ns : a->end_ns > b->end_ns;
+    });
+    for (const Span* const span : spans) {
+      of_[span->thread].times.push_back({span->begin_ns, span->end_ns});
+      of_[span->thread].names.push_back(span->name);
+    }
+    for (OfThread& one : of_) one.nesting = nest(one.times);
   }
-  return innermost == nullptr ? "" : session.name(innermost->name);
-}
+
+  // The innermost one around this time; "" for none.
+  std::string around(std::uint32_t thread, std::uint64_t begin_ns, std::uint64_t end_ns) const {
+    if (thread >= of_.size()) return "";
+    const OfThread& of = of_[thread];
+    const auto after =
+        std::ranges::upper_bound(of.nesting.slices, begin_ns, {}, &TimeSlice::begin_ns);
+    if (after == of.nesting.slices.begin() || begin_ns >= std::prev(after)->end_ns) return "";
+    auto item = static_cast<std::int64_t>(std::prev(after)->item);
+    while (item >= 0 && of.times[static_cast<std::size_t>(item)].end_ns < end_ns)
+      item = of.nesting.parent[static_cast<std::size_t>(item)];
+    return item < 0 ? "" : session_.name(of.names[static_cast<std::size_t>(item)]);
+  }
+
+ private:
+  struct OfThread {
+    std::vector<Interval> times;
+    std::vector<std::uint32_t> names;
+    NestedSlices nesting;
+  };
+  const Session& session_;
+  std::vector<OfThread> of_;
+};
 
 std::uint32_t thread_of(const Session& session, std::uint32_t system) {
   for (std::size_t i = 0; i < session.threads.size(); ++i)
@@ -58,11 +85,12 @@ std::uint32_t thread_of(const Session& session, std::uint32_t system) {
 // Where the host waits the longest, and its share of all of that.
 std::pair<std::string, double> longest_sync(const View& view) {
   const Session& session = view.session;
+  const Ranges ranges(session);
   std::map<std::string, double> by_range;
   double all = 0;
   const auto add = [&](std::uint32_t thread, std::uint64_t begin_ns, std::uint64_t end_ns) {
     const auto ns = static_cast<double>(end_ns - begin_ns);
-    by_range[range_around(session, thread, begin_ns, end_ns)] += ns;
+    by_range[ranges.around(thread, begin_ns, end_ns)] += ns;
     all += ns;
   };
   for (const Span& span : session.spans)
@@ -161,7 +189,7 @@ void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
   if (!range.empty())
     finding.evidence += fmt::format(", {} of it there", quantity(share, Unit::share));
   const std::int64_t log_every = fields::whole(facts.options, "log_every", 10);
-  if ((range == "observers" || range == "read back") && log_every < 1000) {
+  if (range == "observers" && log_every < 1000) {
     finding.flag = fmt::format("--log-every {}", 10 * std::max<std::int64_t>(1, log_every));
     finding.advice = fmt::format("log less often: {}", finding.flag);
   }
@@ -254,25 +282,6 @@ void find_low_utilization(const Facts& facts, std::vector<Finding>& findings) {
     if (!is_data) finding.flag = facts.larger_batch();
     findings.push_back(finding);
   }
-}
-
-void find_communication(const Facts& facts, std::vector<Finding>& findings) {
-  const double ns = facts.part(Category::communication);
-  if (facts.share(Category::communication) <= least_communication) return;
-  Finding finding{.key = "communication",
-                  .text = facts.on_host ? "Ranks wait for each other's gradients."
-                                        : "Devices wait for each other's gradients.",
-                  .evidence = facts.of_step(ns),
-                  .flag = facts.larger_batch(),
-                  .gain_ns = facts.unless_waiting(ns / 2)};
-  finding.advice = fmt::format(
-      "use a larger batch: {} exchanges the same gradients for twice the samples; `warpstep ranks "
-      "RUN RUN/ranks/1` says whether a late rank is waited for{}; docs/distributed.md",
-      finding.flag,
-      facts.on_host ? ""
-                    : " and which bucket of gradients is not hidden by computing "
-                      "(WARPSTEP_BUCKET_MIB sets their size)");
-  findings.push_back(finding);
 }
 
 namespace {

@@ -130,6 +130,13 @@ TEST(DeviceFindings, LaunchBound) {
   ASSERT_TRUE(c.finding("launch-bound"));
   EXPECT_EQ(c.finding("launch-bound")->flag, "--batch 256");
   EXPECT_DOUBLE_EQ(c.finding("launch-bound")->gain_ns, 50'005);
+  Case full = c;
+  const double all = static_cast<double>(full.builder.raw().devices.at(0).total_memory);
+  full.builder.raw().program["memory"] = {{"total_bytes", 0.5 * all}, {"arena_bytes", 0.44 * all}};
+  EXPECT_EQ(full.finding("launch-bound")->flag, "--batch 256");
+  full.builder.raw().program["memory"]["arena_bytes"] = 0.46 * all;
+  EXPECT_EQ(full.finding("launch-bound")->flag, "");
+  EXPECT_THAT(full.finding("launch-bound")->advice, HasSubstr("does not fit"));
   c.options()["no_graph"] = true;
   EXPECT_EQ(c.finding("launch-bound")->flag, "");
   EXPECT_EQ(c.finding("launch-bound")->advice,
@@ -192,6 +199,10 @@ TEST(DeviceFindings, LowUtilization) {
   c.analysis.devices[0].utilization = 0.499;
   ASSERT_TRUE(c.finding("low-utilization"));
   EXPECT_EQ(c.finding("low-utilization")->flag, "--batch 256");
+  c.options()["accumulate"] = 4;
+  EXPECT_EQ(c.finding("low-utilization")->flag, "--batch 256 --accumulate 2");
+  c.options()["accumulate"] = 3;
+  EXPECT_EQ(c.finding("low-utilization")->flag, "--batch 256");
   c.part(Category::data) = 400'000;
   EXPECT_EQ(c.finding("low-utilization")->flag, "");
   EXPECT_THAT(c.finding("low-utilization")->advice, HasSubstr("loader"));
@@ -209,12 +220,38 @@ TEST(DeviceFindings, Communication) {
   EXPECT_EQ(finding->flag, "--batch 256");
   EXPECT_THAT(finding->advice, AllOf(HasSubstr("warpstep ranks"), HasSubstr("docs/distributed.md"),
                                      HasSubstr("WARPSTEP_BUCKET_MIB")));
+  c.options()["accumulate"] = 4;  // an update has one exchange
+  EXPECT_EQ(c.finding("communication")->flag, "--accumulate 8");
+  c.options()["accumulate"] = 1;
   c.options()["global_batch"] = 512;
   EXPECT_EQ(c.finding("communication")->flag, "--global-batch 1024");
   testing::Case host(false);
   host.part(Category::communication) = 200'000;
   EXPECT_THAT(host.finding("communication")->text, HasSubstr("Ranks wait"));
   EXPECT_THAT(host.finding("communication")->advice, Not(HasSubstr("BUCKET")));
+}
+
+TEST(Findings, WaitingForASlowRankIsNoCostOfTheExchange) {
+  Case c(false);
+  c.part(Category::communication) = 300'000;
+  c.builder.raw().stamp["rank"] = 0;
+  EXPECT_DOUBLE_EQ(c.finding("communication")->gain_ns, 150'000);
+  EXPECT_FALSE(c.finding("slow-rank"));
+  c.analysis.slow_rank = SlowRank{.rank = 1,
+                                  .host = "node1",
+                                  .own_ns = 900'000,
+                                  .excess_ns = 180'000,
+                                  .slowest = 9,
+                                  .compared = 9,
+                                  .part = Category::kernel};
+  EXPECT_DOUBLE_EQ(c.finding("communication")->gain_ns, 60'000);
+  EXPECT_THAT(c.finding("communication")->evidence, HasSubstr("without 180 us"));
+  EXPECT_THAT(c.finding("slow-rank")->text, HasSubstr("wait for rank 1 (node1)"));
+  EXPECT_THAT(c.finding("slow-rank")->advice, HasSubstr("RUN/ranks/1;"));
+  EXPECT_DOUBLE_EQ(c.finding("slow-rank")->gain_ns, 180'000);
+  c.builder.raw().stamp["rank"] = 1;  // its own report
+  EXPECT_DOUBLE_EQ(c.finding("communication")->gain_ns, 150'000);
+  EXPECT_THAT(c.finding("slow-rank")->text, HasSubstr("this one, rank 1"));
 }
 
 TEST(DeviceFindings, GainNothingWhileTheStepWaitsForData) {

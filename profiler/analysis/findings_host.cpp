@@ -37,8 +37,9 @@ Memory device_memory(const Facts& facts) {
     const MetricLevel used =
         metric_level(facts.view, fmt::format("gpu {} memory used bytes", device->id));
     const double planned = fields::number(fields::child(session.program, "memory"), "total_bytes");
-    const double bytes = std::max(used.most, planned);
     const auto total = static_cast<double>(device->total_memory);
+    // NVML's is of the whole GPU, of which a MIG instance has a part.
+    const double bytes = std::max(used.most <= total ? used.most : 0, planned);
     if (total > 0 && bytes / total > (memory.total > 0 ? memory.used / memory.total : 0))
       memory = {bytes, total, fmt::format("GPU {}", device->id)};
   }
@@ -174,12 +175,25 @@ void find_throttling(const Facts& facts, std::vector<Finding>& findings) {
     const double most = stamped == nullptr ? 0 : fields::number(*stamped, "max_sm_clock_mhz");
     if (clock.count > 0 && most > clock.mean) {
       finding.evidence += fmt::format(", {:.0f} of {:.0f} MHz", clock.mean, most);
-      finding.gain_ns =
+      // A GPU at its power limit never has its highest clock, and memory does not follow it.
+      finding.gain_most_ns =
           facts.unless_waiting(facts.part(Category::kernel) * (1 - clock.mean / most));
+      finding.gain_ns = finding.gain_most_ns / 2;
     }
     findings.push_back(finding);
   }
 }
+
+namespace {
+
+// The part of the observers' time that is at least half of it, by its span; empty: none is.
+std::string_view most_of_observers(const Facts& facts, double all_ns) {
+  for (const std::string_view part : {"metrics.jsonl", "tensorboard", "progress line"})
+    if (facts.range_ns(part) >= all_ns / 2) return part;
+  return "";
+}
+
+}  // namespace
 
 void find_slow_observers(const Facts& facts, std::vector<Finding>& findings) {
   const double all_ns = facts.range_ns("observers"), ns = std::min(all_ns, facts.idle_ns());
@@ -189,6 +203,14 @@ void find_slow_observers(const Facts& facts, std::vector<Finding>& findings) {
                   .evidence = "\"observers\": " + facts.of_step(all_ns),
                   .advice = "do less work in the observers",
                   .gain_ns = facts.unless_waiting(0.9 * ns)};
+  const std::string_view part = most_of_observers(facts, all_ns);
+  if (!part.empty()) finding.evidence += fmt::format(", most of it {}", part);
+  if (part == "progress line") {
+    finding.text = "The terminal that shows the progress is slow.";
+    finding.advice = "send standard error to a file (2> train.log), or read it faster";
+    findings.push_back(finding);
+    return;
+  }
   const std::int64_t every = fields::whole(facts.options, "log_every", 10);
   if (every > 0 && every < seldom_logged) {
     finding.flag = fmt::format("--log-every {}", 10 * every);

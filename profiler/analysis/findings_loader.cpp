@@ -98,7 +98,7 @@ Remedy packed(const Facts& facts) {
   const LoaderView& view = facts.analysis.loader;
   const bool pixels = stores_pixels(facts);
   const double decode = pixels ? decoded_decode : 1 - seekable_share(facts) * (1 - seekable_decode),
-               read = is_loose(facts) ? packed_read : 1;
+               read = is_loose(facts.view) ? packed_read : 1;
   return {.cpu = 1 - cpu_share_of(view, "decode") * (1 - decode) -
                  cpu_share_of(view, "read") * (1 - read),
           .latency = read,
@@ -122,7 +122,7 @@ std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
   if (!stores_pixels(facts) && seekable_share(facts) < 1) advice += progressive_text(facts);
   // How much of a read's latency was opening its file is not known: all of it goes, or none.
   Remedy without = packed(facts), with = packed(facts);
-  if (is_loose(facts)) without.latency = 0, with.latency = 1;
+  if (is_loose(facts.view)) without.latency = 0, with.latency = 1;
   const Gain some = model.gain(with), all = model.gain(without);
   return RemedyChoice{*command,
                       advice,
@@ -155,19 +155,12 @@ std::optional<RemedyChoice> keep_decoded(const Facts& facts, const LoaderModel& 
 
 }  // namespace
 
-bool is_loose(const Facts& facts) {
-  const std::string encoding = setting(facts, "encoding"),
-                    format = setting(facts, "format", "folder");
-  return (encoding == "png" || encoding == "jpeg" || encoding == "mixed") &&
-         format.ends_with("folder");
-}
-
 std::optional<std::string> pack_command(const Facts& facts) {
   const std::string encoding = setting(facts, "encoding");
   if (encoding.empty() || encoding == "pixels") return std::nullopt;
   if (!fields::flag(facts.session.loader, "can_pack", true)) return std::nullopt;
   // Packed already: only pixels are yet another thing.
-  if (!is_loose(facts) && !stores_pixels(facts)) return std::nullopt;
+  if (!is_loose(facts.view) && !stores_pixels(facts)) return std::nullopt;
   std::string source = facts.option("data");
   while (source.size() > 1 && source.ends_with('/')) source.pop_back();
   const bool is_plain =
@@ -427,8 +420,9 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
   const bool shared = view.source.tells_apart() && view.source.bandwidth_share >= 0.5;
   Finding finding{
       .key = shared ? "low-bandwidth" : "slow-disk",
-      .text = shared ? "Reading is as fast as the data's source allows; more workers share it."
-                     : "Workers wait for the disk.",
+      .text = shared
+                  ? "Reads already use all of the source's bandwidth; more workers would share it."
+                  : "Workers wait for the disk.",
       .evidence =
           fmt::format("{}; reads are {} of the workers' time{}", waited(facts),
                       quantity(view.blocked_ns / view.work_ns, Unit::share), source_text(facts))};
@@ -441,11 +435,11 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
       choices.push_back(std::move(*choice));
   if (!choices.empty()) {
     advise(choices, facts.step_ns, finding);
-  } else if (!shared && !facts.reads_text() && !is_loose(facts) &&
+  } else if (!shared && !facts.reads_text() && !is_loose(facts.view) &&
              facts.option("shuffle", "full") == "full") {
     finding.flag = "--shuffle window";
     finding.advice = "use --shuffle window: it reads neighbouring samples together";
-  } else if (!shared && !is_loose(facts) && facts.option("data_io", "mmap") == "mmap") {
+  } else if (!shared && !is_loose(facts.view) && facts.option("data_io", "mmap") == "mmap") {
     finding.flag = "--data-io pread";
     finding.advice = "on a network mount, read instead of mapping";
   } else {
@@ -527,13 +521,54 @@ void find_slow_samples(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+namespace {
+
+bool is_built_in(const std::string& stage) {
+  constexpr std::array<std::string_view, 5> stages{"read", "decode", "resize", "pixels", "copy"};
+  return std::ranges::find(stages, stage) != stages.end();
+}
+
+// The longest stage that is no read.
+std::string longest_unread_stage(const LoaderView& view) {
+  std::string longest;
+  double most = 0;
+  for (std::size_t i = 0; i < view.stages.size(); ++i)
+    if (view.stages[i] != "read" && view.stage_ns[i] > most)
+      most = view.stage_ns[i], longest = view.stages[i];
+  return longest;
+}
+
+}  // namespace
+
+// Workers that neither read, nor run, nor want a core.
+void find_waiting_stage(const Facts& facts, std::vector<Finding>& findings) {
+  const LoaderView& view = facts.analysis.loader;
+  const Stall& stall = facts.analysis.stall;
+  const std::string stage = longest_unread_stage(view);
+  if (!stall.is_stalled || stall.bound != Bound::asleep || stage.empty()) return;
+  const LoaderModel model(view, facts.view);
+  Finding finding{.key = "waiting-stage",
+                  .text = fmt::format("The loader's workers sleep in {}.", stage),
+                  .evidence = fmt::format(
+                      "{}; for {} of their time workers neither ran, nor wanted a core, nor read",
+                      waited(facts), quantity(view.asleep_ns / view.work_ns, Unit::share)),
+                  .advice = is_built_in(stage)
+                                ? "find what it waits for: `strace -f -T -p PID` shows the calls "
+                                  "that take long, `perf sched timehist -p PID` who wakes it up"
+                                : "find what it waits for: a lock that all workers take, a "
+                                  "sleep, a request to another process; `strace -f -T -p PID` "
+                                  "shows the call"};
+  if (view.workers > 1) finding.advice += "; more workers help unless they wait for one lock";
+  promise(model.gain({.asleep = 0}), facts.step_ns, finding);
+  findings.push_back(finding);
+}
+
 void find_slow_transform(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Stall& stall = facts.analysis.stall;
   if (!stall.is_stalled || view.work_ns <= 0) return;
-  const bool built_in = stall.stage == "read" || stall.stage == "decode" ||
-                        stall.stage == "resize" || stall.stage == "pixels" || stall.stage == "copy";
-  if (built_in || stall.stage_share < least_transform) return;
+  if (is_built_in(stall.stage) || stall.stage_share < least_transform) return;
+  if (stall.bound == Bound::asleep) return;  // find_waiting_stage() reports it
   const LoaderModel model(view, facts.view);
   // What it costs once there are enough workers: taking it out changes what is learnt.
   const int workers = std::max(view.workers, stall.best_workers);

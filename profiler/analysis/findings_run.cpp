@@ -271,34 +271,82 @@ std::string steps_text(std::span<const Step> steps, double ns) {
 
 }  // namespace
 
+namespace {
+
+// How much longer the last blocks are than the first, where they grew steadily: by least squares, a
+// share of the first; 0 where the line does not explain most of how the blocks differ.
+double steady_growth(std::vector<double> blocks) {
+  constexpr std::size_t least_blocks = 12;
+  constexpr double least_explained = 0.8;  // of the variance; a line explains 0.75 of one jump
+  if (blocks.size() < least_blocks) return 0;
+  const double usual = median(blocks), n = static_cast<double>(blocks.size());
+  double mean = 0;
+  for (double& block : blocks) mean += (block = std::min(block, long_step * usual)) / n;
+  double xx = 0, xy = 0, yy = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const double x = static_cast<double>(i) - (n - 1) / 2, y = blocks[i] - mean;
+    xx += x * x, xy += x * y, yy += y * y;
+  }
+  const double rise = xy / xx * (n - 1), first = mean - rise / 2;
+  return rise > 0 && first > 0 && xy * xy >= least_explained * xx * yy ? rise / first : 0;
+}
+
+double mean_length(std::span<const Step> steps) {
+  double sum = 0;
+  for (const Step& step : steps) sum += length_of(step);
+  return sum / static_cast<double>(steps.size());
+}
+
+// Two parts of a run whose steps differ, and what the slower ones cost more in all.
+struct Uneven {
+  std::span<const Step> early, late;
+  double early_ns = 0, late_ns = 0;  // means
+  double lost_ns = 0;
+  bool is_steady = false;  // it grew from step to step: the parts are the first and last quarter
+};
+
+std::optional<Uneven> uneven_parts(std::span<const Step> steps) {
+  const std::vector<double> blocks = block_means(steps, length_of);
+  Uneven found;
+  found.is_steady = steady_growth(blocks) >= least_change;
+  const std::size_t at = found.is_steady ? 0 : change_of(blocks) * steps.size() / blocks.size();
+  if (found.is_steady)
+    found.early = steps.first(steps.size() / 4), found.late = steps.last(steps.size() / 4);
+  else if (at > 0)
+    found.early = steps.first(at), found.late = steps.subspan(at);
+  else
+    return std::nullopt;
+  found.early_ns = mean_length(found.early), found.late_ns = mean_length(found.late);
+  const auto slower = static_cast<double>(
+      found.is_steady ? steps.size()
+                      : (found.early_ns > found.late_ns ? found.early : found.late).size());
+  // Of what a line rises the mean step has half.
+  found.lost_ns = std::abs(found.early_ns - found.late_ns) * slower * (found.is_steady ? 0.5 : 1.0);
+  return found;
+}
+
+}  // namespace
+
 void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
   const std::vector<Step>& all = facts.session.steps;
   if (all.size() < least_uneven + warm_up) return;
-  const std::span<const Step> steps = std::span(all).subspan(warm_up);
-  const std::vector<double> blocks = block_means(steps, length_of);
-  const std::size_t at = change_of(blocks) * steps.size() / blocks.size();
-  if (at == 0) return;
-  const std::span<const Step> early = steps.first(at), late = steps.subspan(at);
-  const auto mean = [](std::span<const Step> of) {
-    double sum = 0;
-    for (const Step& step : of) sum += length_of(step);
-    return sum / static_cast<double>(of.size());
-  };
-  const double first_ns = mean(early), then_ns = mean(late);
-  const bool is_start = first_ns > then_ns;
-  const std::span<const Step> slow = is_start ? early : late, fast = is_start ? late : early;
-  const double lost = std::abs(first_ns - then_ns) * static_cast<double>(slow.size());
-  if (lost < least_of_run * facts.run_ns()) return;
+  const auto uneven = uneven_parts(std::span(all).subspan(warm_up));
+  if (!uneven || uneven->lost_ns < least_of_run * facts.run_ns()) return;
+  const bool is_start = uneven->early_ns > uneven->late_ns;
+  const std::span<const Step> slow = is_start ? uneven->early : uneven->late,
+                              fast = is_start ? uneven->late : uneven->early;
   const auto grew = [&](const NamedPart& part) {
     return mean_of(slow, part.ns) - mean_of(fast, part.ns);
   };
   const NamedPart most = *std::ranges::max_element(step_parts, {}, grew);
-  Finding finding{
-      .key = is_start ? "slow-start" : "slower-later",
-      .evidence = fmt::format("{}, {}; of that {} {}", steps_text(early, first_ns),
-                              steps_text(late, then_ns), most.name, quantity(grew(most), Unit::ns)),
-      .run_gain_ns = lost,
-      .outside_steps = true};
+  Finding finding{.key = is_start ? "slow-start" : "slower-later",
+                  .evidence = fmt::format(
+                      "{}, {}{}; of that {} {}", steps_text(uneven->early, uneven->early_ns),
+                      steps_text(uneven->late, uneven->late_ns),
+                      uneven->is_steady ? ", and those between them ever longer" : "", most.name,
+                      quantity(grew(most), Unit::ns)),
+                  .run_gain_ns = uneven->lost_ns,
+                  .outside_steps = true};
   const double others = others_during(facts, slow) - others_during(facts, fast);
   if (others >= 0.1)
     finding.evidence +=
@@ -316,11 +364,15 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
                         : "a longer run pays this once; compare runs by their later steps";
     if (!waits && others < 0.1) finding.run_gain_ns = 0;  // nothing saves it
   } else {
-    finding.text = "Steps became slower during the run.";
+    finding.text = uneven->is_steady ? "Steps become slower all the time."
+                                     : "Steps became slower during the run.";
     finding.advice =
-        waits ? "look at what else reads from the data's disk or link since then"
-        : others >= 0.1
-            ? "stop the programs that began then; steps do the same work as before"
+        waits           ? "look at what else reads from the data's disk or link since then"
+        : others >= 0.1 ? "stop the programs that began then; steps do the same work as before"
+        : uneven->is_steady
+            ? "steps do the same work as before: look for what grows (an op, an observer or a "
+              "transform of your own that keeps what it has seen), and at the machine's clocks and "
+              "temperature"
             : "steps do the same work as before: look at the machine's clocks, temperature and "
               "power limit, and at its other users";
   }
@@ -408,30 +460,61 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
-// What comes once, before the first step, where it is much of the run.
+namespace {
+
+// What comes once, before the first step. `saved`: by its remedy all of it is.
+struct Once {
+  const char *phase, *key, *text, *advice;
+  bool saved = false;
+};
+
+constexpr std::array once_a_run{
+    Once{"data indexing", "slow-indexing", "Listing the data takes much of the run.",
+         "pack the set once (warpstep data pack): a packed set is opened without reading its "
+         "folders and headers",
+         true},
+    Once{"statistics", "slow-measuring", "Measuring mean and deviation takes much of the run.",
+         "give --mean and --std, as the run's config.json has them", true},
+    Once{"start", "slow-start-up", "Starting the program takes much of the run.",
+         "look at the disk that the program and its libraries are on, and in a job at how long its "
+         "ranks wait for each other's start"},
+    Once{"device", "slow-start-up", "Opening the device takes much of the run.",
+         "on a GPU keep the driver loaded between runs (nvidia-persistenced), and show the process "
+         "only the GPUs that it uses (CUDA_VISIBLE_DEVICES)"},
+    Once{"program", "slow-start-up", "Preparing the step takes much of the run.",
+         "keep what is measured and compiled between runs: a --plan-cache on a disk that stays; "
+         "--autotune pays in longer runs"},
+    Once{"set-up", "slow-start-up", "Reading weights and opening files takes much of the run.",
+         "look at the disk that --out and the weights are on"},
+    Once{"first batch", "slow-start-up", "Waiting for the first batch takes much of the run.",
+         "its samples are read and decoded while nothing else runs: a faster disk, a packed set or "
+         "more --workers make it shorter"},
+};
+
+}  // namespace
+
 void find_slow_opening(const Facts& facts, std::vector<Finding>& findings) {
-  constexpr double least_opening = 0.25;    // of the run
-  constexpr double least_opening_ns = 1e9;  // less is not worth a remedy
-  struct Opening {
-    const char *phase, *key, *text, *advice;
-  };
-  constexpr std::array openings{
-      Opening{"data indexing", "slow-indexing", "Listing the data takes much of the run.",
-              "pack the set once (warpstep data pack): a packed set is opened without reading its "
-              "folders and headers"},
-      Opening{"statistics", "slow-measuring", "Measuring mean and deviation takes much of the run.",
-              "give --mean and --std, as the run's config.json has them"},
-  };
-  for (const Opening& opening : openings) {
-    const RunPart* const part = facts.analysis.run.part(opening.phase);
-    if (part == nullptr || part->ns < least_opening * facts.run_ns() || part->ns < least_opening_ns)
+  constexpr double least_of_run = 0.25, least_ns = 1e9;  // less is not worth a remedy
+  for (const Once& once : once_a_run) {
+    const RunPart* const part = facts.analysis.run.part(once.phase);
+    if (part == nullptr || part->ns < least_of_run * facts.run_ns() || part->ns < least_ns)
       continue;
-    findings.push_back({.key = opening.key,
-                        .text = opening.text,
-                        .evidence = facts.of_run(part->ns) + ", before the first step",
-                        .advice = opening.advice,
-                        .run_gain_ns = part->ns,
-                        .outside_steps = true});
+    Finding finding{.key = once.key,
+                    .text = once.text,
+                    .evidence = facts.of_run(part->ns),
+                    .advice = once.advice,
+                    .run_gain_ns = once.saved ? part->ns : 0,
+                    .outside_steps = true};
+    if (const std::string parts = parts_text(*part); !parts.empty())
+      finding.evidence += ": " + parts;
+    if (!once.saved) finding.advice += "; a longer run pays this once";
+    const bool is_packed = !fields::text(facts.session.loader, "encoding").empty() &&
+                           !is_loose(facts.view);  // or a few large files
+    if (is_packed && finding.key == "slow-indexing") {
+      finding.advice = "copy the set to a faster disk: its index is read at each start";
+      finding.run_gain_ns = 0;
+    }
+    findings.push_back(finding);
   }
 }
 

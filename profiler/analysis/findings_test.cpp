@@ -10,6 +10,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using testing::keys;
 using testing::LoaderCase;
 using ::testing::Not;
@@ -240,6 +241,41 @@ TEST(Findings, ASlowTransformIsNamed) {
   EXPECT_THAT(at->text, HasSubstr("blur"));
   EXPECT_EQ(at->flag, "");  // the recipe is not recorded
   EXPECT_GT(at->gain_ns, 0);
+}
+
+TEST(Findings, AStageThatSleepsIsNoDiskAndNoWork) {
+  const auto with = [](int workers, double tint_us) {
+    SessionBuilder builder =
+        testing::loader_session({.workers = workers,
+                                 .cores = 2,
+                                 .batch = 8,
+                                 .steps = 40,
+                                 .step_us = 2'000,
+                                 .stages = {{"read", 100}, {"decode", 900}, {"tint", tint_us}},
+                                 .has_cpu = true,
+                                 .asleep = "tint"});
+    for (int worker = 0; worker < workers; ++worker)
+      builder.sample(fmt::format("loader {} run delay %", worker), 1000, 0);
+    return found(builder.build());
+  };
+  EXPECT_THAT(keys(with(2, 900)), Not(Contains("waiting-stage")));
+  for (const int workers : {1, 2}) {
+    const std::vector<Finding> findings = with(workers, 2'000);
+    EXPECT_THAT(keys(findings), Not(Contains("slow-disk")));
+    EXPECT_THAT(keys(findings), Not(Contains("slow-transform")));
+    const auto named = [&](const char* key) {
+      return *std::ranges::find(findings, key, &Finding::key);
+    };
+    ASSERT_THAT(keys(findings), IsSupersetOf({"waiting-stage", "data-wait"}));
+    EXPECT_THAT(named("waiting-stage").text, HasSubstr("sleep in tint"));
+    // Of 8 samples of 3 ms, 2 ms asleep each, on one worker or two; a step of 2 ms.
+    EXPECT_NEAR(named("waiting-stage").gain_ns, 16e6 / workers, 2e6);
+    EXPECT_THAT(named("data-wait").flag, HasSubstr("--workers"));
+    // Two may wait for one lock, which a third would wait for too.
+    const bool may_gain_nothing =
+        named("data-wait").gain_most_ns > 0 && named("data-wait").gain_least_ns <= 0;
+    EXPECT_EQ(may_gain_nothing, workers > 1);
+  }
 }
 
 TEST(Findings, ASlowTransformIsTakenOutOfTheRecipe) {

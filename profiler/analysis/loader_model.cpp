@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "profiler/analysis/compare_statistics.h"
 #include "profiler/analysis/contention.h"
@@ -11,8 +12,11 @@ namespace {
 
 // A replay costs some operations per sample and worker: 90 settings of this many take 0.2 s.
 constexpr std::size_t most_samples = 8'000;
+constexpr std::int64_t most_rows = 512;  // of a replayed batch: those of a larger one are merged
 constexpr std::size_t least_replayed = 48, most_replayed = 400;  // steps
+constexpr int most_threads = 4096;                               // more are damage
 constexpr int most_for_reads = 64;                               // workers
+constexpr double least_asleep = 0.2;                             // of the workers' time
 constexpr double misfit = 0.1;                                   // of the step
 constexpr double fits_within = 0.005;                            // a calibration is done
 
@@ -42,9 +46,9 @@ void scale(std::vector<double>& values, double factor) {
 
 LoaderModel::LoaderModel(const LoaderView& view, const View& source)
     : view_(view),
-      setting_{.workers = std::max(1, view.workers),
+      setting_{.workers = std::clamp(view.workers, 1, most_threads),
                .prefetch = 0,
-               .batch = std::max<std::int64_t>(1, view.batch),
+               .batch = std::clamp<std::int64_t>(view.batch, 1, most_rows),
                .cores = static_cast<double>(view.cores),
                .kernel_threads = kernel_threads(source),
                .worker_weight = nice_weight,
@@ -91,15 +95,35 @@ void LoaderModel::take_samples() {
     const double cpu = view_.knows_cpu ? sample.cpu_ns : sample.cpu_ns + sample.delay_ns;
     cpu_ns_.push_back(cpu / slowness);
     blocked_ns_.push_back(sample.blocked_ns / slowness);
+    asleep_ns_.push_back(sample.asleep_ns / slowness);
     bytes_.push_back(sample.bytes);
     readers_.push_back(sample.readers);
   }
+  merge_samples();
   if (!cpu_ns_.empty() || view_.work_ns <= 0) return;
   const auto batch = static_cast<double>(setting_.batch);
   cpu_ns_ = {(view_.work_ns - view_.blocked_ns) / batch};
   blocked_ns_ = {view_.blocked_ns / batch};
+  asleep_ns_ = {0};
   bytes_ = {0};
   readers_ = {1};
+}
+
+// So many that a batch of theirs has all of a larger batch's work.
+void LoaderModel::merge_samples() {
+  const auto merge = static_cast<std::size_t>(std::max<std::int64_t>(1, view_.batch / most_rows));
+  if (merge == 1 || cpu_ns_.size() < 2 * merge) return;
+  const auto each = static_cast<double>(merge);
+  for (std::vector<double>* const values :
+       {&cpu_ns_, &blocked_ns_, &asleep_ns_, &bytes_, &readers_}) {
+    const std::size_t count = values->size() / merge;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto from = values->begin() + static_cast<std::ptrdiff_t>(i * merge);
+      const double sum = std::accumulate(from, from + static_cast<std::ptrdiff_t>(merge), 0.0);
+      (*values)[i] = values == &readers_ ? sum / each : sum;
+    }
+    values->resize(count);
+  }
 }
 
 void LoaderModel::calibrate() {
@@ -115,7 +139,8 @@ void LoaderModel::calibrate() {
     scale(cpu_ns_, work);
   }
   std::vector<double> all_ns;
-  for (std::size_t i = 0; i < cpu_ns_.size(); ++i) all_ns.push_back(cpu_ns_[i] + blocked_ns_[i]);
+  for (std::size_t i = 0; i < cpu_ns_.size(); ++i)
+    all_ns.push_back(cpu_ns_[i] + blocked_ns_[i] + asleep_ns_[i]);
   usual_ns_ = median(std::move(all_ns));
   for (const double step : steps_ns_) free_step_ns_ += step / static_cast<double>(steps_ns_.size());
   as_it_was_ = predict({});
@@ -123,7 +148,8 @@ void LoaderModel::calibrate() {
 
 double LoaderModel::work_ns() const {
   double sum = 0;
-  for (std::size_t i = 0; i < cpu_ns_.size(); ++i) sum += cpu_ns_[i] + blocked_ns_[i];
+  for (std::size_t i = 0; i < cpu_ns_.size(); ++i)
+    sum += cpu_ns_[i] + blocked_ns_[i] + asleep_ns_[i];
   return cpu_ns_.empty()
              ? 0
              : sum / static_cast<double>(cpu_ns_.size()) * static_cast<double>(setting_.batch);
@@ -139,8 +165,8 @@ bool LoaderModel::fits() const {
 
 int LoaderModel::most_workers() const {
   const int cores = view_.cores;
-  // Workers that are blocked in reads leave their cores to others.
-  if (view_.blocked_ns > 0.2 * view_.work_ns)
+  // Workers that are blocked in reads, or asleep, leave their cores to others.
+  if (view_.blocked_ns + view_.asleep_ns > 0.2 * view_.work_ns)
     return std::min(most_for_reads, std::max(8, 4 * std::max(1, cores)));
   if (cores < 1) return std::max(8, 2 * setting_.workers);
   return std::max(1, computes_on_host() ? cores : cores - 1);
@@ -155,9 +181,10 @@ Predicted LoaderModel::replayed(const Remedy& remedy, double ns_per_byte, double
   std::vector<SampleWork> samples(cpu_ns_.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const double blocked = blocked_ns_[i], shared = ns_per_byte * readers_[i] * bytes_[i],
-                 all = blocked + cpu_ns_[i],
+                 all = blocked + asleep_ns_[i] + cpu_ns_[i],
                  usual = remedy.even_samples && all > usual_ns_ ? usual_ns_ / all : 1;
-    samples[i] = {.latency_ns = usual * remedy.latency * std::max(0.0, blocked - shared),
+    samples[i] = {.latency_ns = usual * (remedy.latency * std::max(0.0, blocked - shared) +
+                                         remedy.asleep * asleep_ns_[i]),
                   .bytes = remedy.bytes * bytes_[i] * (shared > blocked ? blocked / shared : 1),
                   .cpu_ns = usual * remedy.cpu * cpu_ns_[i]};
   }
@@ -195,6 +222,11 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     const double work = before_ns > 0 ? after_ns / before_ns : 1;
     const double wait = as_it_was_.wait_ns > 0 ? then.wait_ns / as_it_was_.wait_ns : 1;
     gain.most_ns += core_wait_ns_ * std::max(0.0, 1 - std::min(work, wait));
+    gain.ns = (gain.least_ns + gain.most_ns) / 2;
+  }
+  const bool may_be_a_lock = view_.asleep_ns >= least_asleep * view_.work_ns && view_.workers > 1;
+  if (remedy.workers > view_.workers && may_be_a_lock) {
+    gain.least_ns = std::min(gain.least_ns, 0.0);
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }
   if (!fits()) {

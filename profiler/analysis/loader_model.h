@@ -17,8 +17,9 @@ struct Remedy {
   int prefetch = 0;  // the option's value: the trainer's batch is one of them; 0: as it was
   // Factors on the work per sample.
   double cpu = 1;
-  double latency = 1;
+  double latency = 1;         // of reads
   double bytes = 1;           // through the source
+  double asleep = 1;          // outside of reads
   bool even_workers = false;  // all as fast as the fastest
   bool even_samples = false;  // none takes longer than the usual one
   // Steps without pauses between them, in which workers make batches ahead: as in long epochs.
@@ -36,7 +37,8 @@ struct Predicted {
 // than 10 % of the step, the range spans gains against either. Kernels on the host waited for cores
 // while workers had them, which the replay shows only as far as shares of the cores explain it: the
 // range reaches to all of that wait, as far as the remedy takes work from the workers or keeps the
-// kernels' threads from falling asleep in waits for data.
+// kernels' threads from falling asleep in waits for data. More workers shorten the wait of those
+// that sleep, unless they wait for one lock: then the range begins at no gain.
 struct Gain {
   double ns = 0;
   double least_ns = 0, most_ns = 0;
@@ -63,15 +65,16 @@ class LoaderModel {
  private:
   int ahead(int prefetch) const;
   void take_samples();
+  void merge_samples();
   void calibrate();
   Predicted replayed(const Remedy& remedy, double ns_per_byte, double* busy_ns = nullptr) const;
 
   const LoaderView& view_;
   std::vector<double> steps_ns_;   // on free cores, without their waits
   std::vector<double> pauses_ns_;  // before each: evaluations, checkpoints
-  std::vector<double> cpu_ns_, blocked_ns_, bytes_, readers_;  // by sample
-  ReplaySetting setting_;                                      // as it ran
-  std::size_t steps_ = 0;                                      // to replay
+  std::vector<double> cpu_ns_, blocked_ns_, asleep_ns_, bytes_, readers_;  // by sample
+  ReplaySetting setting_;                                                  // as it ran
+  std::size_t steps_ = 0;                                                  // to replay
   bool has_copier_ = false;
   double free_step_ns_ = 0;
   double usual_ns_ = 0;      // of a sample: the median

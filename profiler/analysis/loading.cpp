@@ -28,6 +28,15 @@ constexpr double most_of = 0.7;   // of a sum: what few parts may have
 
 }  // namespace
 
+bool is_loose(const View& source) {
+  const auto setting = [&](const char* key, const char* otherwise) {
+    return fields::text(source.session.loader, key, fields::text(source.options, key, otherwise));
+  };
+  const std::string encoding = setting("encoding", "");
+  return (encoding == "png" || encoding == "jpeg" || encoding == "mixed") &&
+         setting("format", "folder").ends_with("folder");
+}
+
 int stall_period(const std::vector<std::uint64_t>& waits_ns, double step_ns) {
   const auto total =
       static_cast<double>(std::accumulate(waits_ns.begin(), waits_ns.end(), std::uint64_t{0}));
@@ -70,9 +79,12 @@ double counted_cpu_share(const Session& session) {
 struct Made {
   SampleTime time;
   std::uint64_t begin_ns = 0, end_ns = 0;
-  ReadTime read;      // all of the sample's reads; none: no time
-  double off_ns = 0;  // not on a core
+  ReadTime read;           // all of the sample's reads; none: no time
+  double paged_ns = 0;     // in other stages that read a mapped file's pages
+  double off_ns = 0;       // not on a core
+  double off_read_ns = 0;  // of that, in what reads
 
+  double wall_ns() const { return static_cast<double>(end_ns - begin_ns); }
   double read_ns() const { return static_cast<double>(read.end_ns - read.begin_ns); }
 };
 
@@ -123,23 +135,31 @@ std::vector<Span> loader_spans(const Session& session) {
 void share_cpu(std::span<Made> claim, double cpu_ns) {
   double wall = 0, reading = 0;
   for (const Made& made : claim) {
-    wall += static_cast<double>(made.end_ns - made.begin_ns);
+    wall += made.wall_ns();
     reading += made.read_ns();
   }
   if (wall <= 0) return;
   const double off = std::max(0.0, wall - cpu_ns);
   const double in_reads = std::min(off, reading), elsewhere = off - in_reads;
   for (Made& made : claim) {
-    const double time = static_cast<double>(made.end_ns - made.begin_ns);
-    const double rest = wall > reading ? (time - made.read_ns()) / (wall - reading) : 0;
-    made.off_ns = elsewhere * rest + (reading > 0 ? in_reads * made.read_ns() / reading : 0);
+    const double per_ns = wall > reading ? elsewhere / (wall - reading) : 0,
+                 read_ns = reading > 0 ? in_reads * made.read_ns() / reading : 0;
+    made.off_read_ns = read_ns + per_ns * made.paged_ns;
+    made.off_ns = read_ns + per_ns * (made.wall_ns() - made.read_ns());
   }
+}
+
+// Whether samples are parts of mapped files: their pages are read where they are first used, which
+// no "read" shows.
+bool maps_files(const View& source) {
+  return !is_loose(source) && fields::text(source.options, "data_io", "mmap") == "mmap";
 }
 
 // The spans of one thread after the other.
 class Collector {
  public:
-  Collector(const View& source, Collected& all) : source_(source), all_(all) {}
+  Collector(const View& source, Collected& all)
+      : source_(source), all_(all), maps_files_(maps_files(source)) {}
 
   void add(const Span& span) {
     const Session& session = source_.session;
@@ -190,11 +210,14 @@ class Collector {
       if (before_ns == 0) read.begin_ns = span.begin_ns;
       read.end_ns = read.begin_ns + before_ns + ns;
       read.bytes += static_cast<double>(span.arg);
+    } else if (maps_files_ && (name == "decode" || name == "copy") && !all_.made.empty()) {
+      all_.made.back().paged_ns += static_cast<double>(ns);
     }
   }
 
   const View& source_;
   Collected& all_;
+  bool maps_files_;
   std::map<std::uint32_t, std::size_t> row_of_thread_;
   std::size_t row_ = 0, claim_ = 0, counted_ = 0;
   const Span* sample_ = nullptr;
@@ -247,15 +270,15 @@ void take_parts(const View& source, Collected& all, LoaderView& view) {
   std::vector<ReadTime> reads;
   for (Made& made : all.made) {
     SampleTime& time = made.time;
-    const auto wall = static_cast<double>(made.end_ns - made.begin_ns);
     const double share = delayed[time.worker];
     // Without the system's account of run queues: a thread that is off its core while it reads is
     // blocked, else it waits for a core.
-    if (!all.knows_cpu) made.off_ns = std::min(made.read_ns(), wall * assumed_off);
-    time.blocked_ns =
-        share >= 0 ? made.off_ns * (1 - share) : std::min(made.off_ns, made.read_ns());
-    time.delay_ns = made.off_ns - time.blocked_ns;
-    time.cpu_ns = wall - made.off_ns;
+    if (!all.knows_cpu)
+      made.off_ns = made.off_read_ns = std::min(made.read_ns(), made.wall_ns() * assumed_off);
+    time.blocked_ns = made.off_read_ns * (share >= 0 ? 1 - share : 1);
+    time.asleep_ns = share >= 0 ? (made.off_ns - made.off_read_ns) * (1 - share) : 0;
+    time.delay_ns = made.off_ns - time.blocked_ns - time.asleep_ns;
+    time.cpu_ns = made.wall_ns() - made.off_ns;
     time.bytes = made.read.bytes;
     made.read.blocked_ns = time.blocked_ns;
     reads.push_back(made.read);
@@ -268,6 +291,7 @@ void take_parts(const View& source, Collected& all, LoaderView& view) {
     time.readers = reads[i].readers;
     view.cpu_ns += time.cpu_ns / batches;
     view.blocked_ns += time.blocked_ns / batches;
+    view.asleep_ns += time.asleep_ns / batches;
     view.delay_ns += time.delay_ns / batches;
   }
 }
@@ -292,8 +316,7 @@ void take_slowness(const Collected& all, LoaderView& view) {
   for (std::size_t worker = 0; worker < all.rows.size(); ++worker) {
     std::vector<double> times;
     for (const Made& made : all.made)
-      if (made.time.worker == worker)
-        times.push_back(static_cast<double>(made.end_ns - made.begin_ns));
+      if (made.time.worker == worker) times.push_back(made.wall_ns());
     medians.push_back(times.size() < enough ? 0 : median(std::move(times)));
   }
   double fastest = 0;
@@ -307,7 +330,8 @@ void take_slowness(const Collected& all, LoaderView& view) {
 // it.
 Concentration tail_of(const std::vector<SampleTime>& samples) {
   std::vector<double> beyond;
-  for (const SampleTime& sample : samples) beyond.push_back(sample.cpu_ns + sample.blocked_ns);
+  for (const SampleTime& sample : samples)
+    beyond.push_back(sample.cpu_ns + sample.blocked_ns + sample.asleep_ns);
   const double usual = median(beyond);
   double sum = 0, all = 0;
   for (double& ns : beyond) {
@@ -462,15 +486,37 @@ Concentration concentration(std::vector<double> parts) {
           .share_of_sum = sum / all};
 }
 
+namespace {
+
+// Time of all stages but reads, per batch.
+double unread_ns(const LoaderView& view) {
+  double sum = 0;
+  for (std::size_t i = 0; i < view.stages.size(); ++i)
+    if (view.stages[i] != "read") sum += view.stage_ns[i];
+  return sum;
+}
+
+}  // namespace
+
 double cpu_share_of(const LoaderView& view, const std::string& stage) {
+  const double unread = unread_ns(view),
+               awake = unread > 0 ? std::max(0.0, 1 - view.asleep_ns / unread) : 1;
   double all = 0, own = 0;
   for (std::size_t i = 0; i < view.stages.size(); ++i) {
     const double ns = view.stages[i] == "read" ? std::max(0.0, view.stage_ns[i] - view.blocked_ns)
-                                               : view.stage_ns[i];
+                                               : awake * view.stage_ns[i];
     all += ns;
     if (view.stages[i] == stage) own = ns;
   }
   return all > 0 ? own / all : 0;
+}
+
+double asleep_share_of(const LoaderView& view, const std::string& stage) {
+  const double all = unread_ns(view);
+  if (all <= 0 || stage == "read") return 0;
+  const auto at = std::ranges::find(view.stages, stage);
+  if (at == view.stages.end()) return 0;
+  return view.stage_ns[static_cast<std::size_t>(at - view.stages.begin())] / all;
 }
 
 }  // namespace warpstep::profiler

@@ -27,12 +27,13 @@ struct SampleTime {
   std::uint64_t ticket = 0;  // batch * rows + row
   double cpu_ns = 0;         // on a core
   double blocked_ns = 0;     // in reads: neither on a core nor waiting for one
+  double asleep_ns = 0;      // the same outside of reads: in a lock, a sleep, a request
   double delay_ns = 0;       // waiting for a core
   double bytes = 0;          // read
   double readers = 1;        // at the same time (ReadTime)
   std::size_t worker = 0;    // into LoaderView::by_worker
 
-  double wall_ns() const { return cpu_ns + blocked_ns + delay_ns; }
+  double wall_ns() const { return cpu_ns + blocked_ns + asleep_ns + delay_ns; }
 };
 
 // How much of a sum few of its parts have: the fewest parts that have at least 70 % of it.
@@ -52,7 +53,7 @@ struct LoaderView {
   std::vector<double> stage_ns;  // per batch, summed over workers
   // Per batch, summed over workers: their time; and what it consists of, where that is known.
   double work_ns = 0;
-  double cpu_ns = 0, blocked_ns = 0, delay_ns = 0;
+  double cpu_ns = 0, blocked_ns = 0, asleep_ns = 0, delay_ns = 0;
   bool knows_cpu = false;  // the CPU time of each sample was recorded
   double step_ns = 0;      // without waiting for data: S, mean
   double wait_ns = 0;      // per step, mean
@@ -71,8 +72,12 @@ struct LoaderView {
 // runs. What a step itself records may be a wait that hides beside kernels of the step before.
 LoaderView loader_view(const View& source, const Breakdown* breakdown = nullptr);
 
-// Of the workers' CPU time, of 1: a stage's, without what its reads were blocked.
+bool is_loose(const View& source);  // each sample is a file
+
+// Of the workers' CPU time, of 1: a stage's, without what its reads were blocked and others slept.
 double cpu_share_of(const LoaderView& view, const std::string& stage);
+// Of what they slept outside of reads, of 1: a stage's, in proportion to its time.
+double asleep_share_of(const LoaderView& view, const std::string& stage);
 
 // The smallest period p >= 2 such that one step in p has at least 90 % of all waiting, at least
 // three times, and no more than one of these steps goes without a wait of 2 % of `step_ns`; 0 for

@@ -146,7 +146,7 @@ TEST(LoaderView, SharesTheCpuTimeOfAClaimAmongItsSamples) {
   sample(400, 10, 90, 2);
   builder.span(Kind::counter, "worker cpu ns", 500, 500, 1, 60'000);  // 10 us read, 30 us preempted
   builder.step(1, 0, 1000).window(1, 1, 0, 1000);
-  builder.raw().loader = {{"batch", 1}};
+  builder.raw().loader = {{"batch", 1}, {"encoding", "png"}};
   const LoaderView view = loader_view(builder.build());
   ASSERT_EQ(view.samples.size(), 3U);
   EXPECT_TRUE(view.knows_cpu);
@@ -157,6 +157,34 @@ TEST(LoaderView, SharesTheCpuTimeOfAClaimAmongItsSamples) {
   EXPECT_NEAR(view.samples[2].delay_ns, 30'000, 1);
   EXPECT_NEAR(view.samples[2].wall_ns(), 100'000, 1);
   EXPECT_EQ(view.samples[1].bytes, 4000);
+}
+
+TEST(LoaderView, TellsReadingFromSleeping) {
+  SessionBuilder builder;
+  builder.thread(5000, "loader 0");
+  for (int i = 0; i < 4; ++i) {
+    const double at = 200.0 * i;
+    builder.span(Kind::sample, "sample", at, at + 100, 1, static_cast<std::uint64_t>(i));
+    builder.span(Kind::stage, "read", at, at + 10, 1, 4000);
+    builder.span(Kind::stage, "decode", at + 10, at + 30, 1);
+    builder.span(Kind::stage, "blur", at + 30, at + 100, 1);
+    builder.span(Kind::counter, "worker cpu ns", at + 100, at + 100, 1, 18'000);
+  }
+  builder.step(1, 0, 1000).window(1, 1, 0, 1000).sample("loader 0 run delay %", 1000, 0);
+  builder.raw().loader = {{"batch", 1}, {"encoding", "png"}};
+  LoaderView view = loader_view(builder.build());
+  EXPECT_NEAR(view.blocked_ns, 10'000, 1);
+  EXPECT_NEAR(view.asleep_ns, 72'000, 1);  // outside of reads
+  EXPECT_NEAR(view.cpu_ns, 18'000, 1);
+  EXPECT_NEAR(view.samples[0].wall_ns(), 100'000, 1);
+  EXPECT_NEAR(asleep_share_of(view, "blur"), 7.0 / 9, 1e-9);
+  EXPECT_EQ(asleep_share_of(view, "read"), 0);
+  EXPECT_NEAR(cpu_share_of(view, "blur"), 7.0 / 9, 1e-9);
+  builder.raw().loader["encoding"] = "pixels";  // the pages of a mapped file are read by decode
+  view = loader_view(builder.build());
+  EXPECT_NEAR(view.blocked_ns, 10'000 + 72'000 * 2.0 / 9, 1);
+  builder.raw().stamp["options"] = {{"data_io", "pread"}};
+  EXPECT_NEAR(loader_view(builder.build()).blocked_ns, 10'000, 1);
 }
 
 TEST(LoaderView, ComparesWorkers) {

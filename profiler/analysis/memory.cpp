@@ -69,6 +69,8 @@ std::vector<MemoryOwner> persistent_owners(const Json& plan) {
 std::size_t kind_index(const std::string& kind, std::size_t calls, MemoryTimeline& memory) {
   const auto found = std::find(memory.kinds.begin(), memory.kinds.end(), kind);
   if (found != memory.kinds.end()) return static_cast<std::size_t>(found - memory.kinds.begin());
+  constexpr std::size_t most_kinds = 64;  // a plan has some ten: more are damage
+  if (memory.kinds.size() == most_kinds) return most_kinds - 1;
   memory.kinds.push_back(kind);
   memory.by_kind.emplace_back(calls);
   return memory.kinds.size() - 1;

@@ -99,6 +99,14 @@ void move_to_clock(Session& session, const RankClockMap& map, const Session& fir
   session.clocks = first.clocks;
 }
 
+std::string text_of(const SlowRank& slow) {
+  return fmt::format(
+      "the slowest in {} of {} steps, by {} of its {} (medians, communication left "
+      "out), most of it {}",
+      slow.slowest, slow.compared, shown(Cell(slow.excess_ns), Unit::ns),
+      shown(Cell(slow.own_ns), Unit::ns), name(slow.part));
+}
+
 namespace {
 
 // Less than this share of a step is no straggling, but noise.
@@ -185,12 +193,8 @@ Straggle straggle(std::span<const Places> ranks, std::uint64_t step, std::size_t
           .part_excess_ns = *most};
 }
 
-std::string shown_ns(double ns) {
-  return shown(Cell(ns), Unit::ns);
-}
-
-std::string verdict(const RanksView& view, std::span<const Places> ranks,
-                    std::span<const std::uint64_t> steps) {
+std::optional<SlowRank> slow_rank(const RanksView& view, std::span<const Places> ranks,
+                                  std::span<const std::uint64_t> steps) {
   const auto worst = std::max_element(
       view.ranks.begin(), view.ranks.end(),
       [](const RankRow& a, const RankRow& b) { return a.excess_ns < b.excess_ns; });
@@ -201,18 +205,26 @@ std::string verdict(const RanksView& view, std::span<const Places> ranks,
   const auto count = static_cast<double>(steps.size());
   const bool is_chance =
       static_cast<double>(above) < count / 2 + least_deviations * std::sqrt(count) / 2;
-  if (is_chance || worst->excess_ns < least_wait_share * worst->own_ns)
+  if (is_chance || worst->excess_ns < least_wait_share * worst->own_ns) return std::nullopt;
+  const auto parts = excess_by_part(ranks, steps, index);
+  const auto longest = std::max_element(parts.begin(), parts.end()) - parts.begin();
+  return SlowRank{.rank = worst->rank,
+                  .host = worst->host,
+                  .own_ns = worst->own_ns,
+                  .excess_ns = worst->excess_ns,
+                  .slowest = worst->slowest,
+                  .compared = steps.size(),
+                  .part = static_cast<Category>(longest)};
+}
+
+std::string verdict(const RanksView& view, std::size_t steps) {
+  if (!view.slow)
     return fmt::format(
         "No rank keeps the others waiting: over {} steps none is slower than the others by {:.0f} "
         "% of a step more often than by chance.",
-        steps.size(), 100 * least_wait_share);
-  const auto parts = excess_by_part(ranks, steps, index);
-  const auto longest = std::max_element(parts.begin(), parts.end()) - parts.begin();
-  return fmt::format(
-      "Rank {} ({}) keeps the others waiting: it is the slowest in {} of {} steps, by {} of its {} "
-      "(medians, communication left out), most of it {}.",
-      worst->rank, worst->host, worst->slowest, steps.size(), shown_ns(worst->excess_ns),
-      shown_ns(worst->own_ns), name(static_cast<Category>(longest)));
+        steps, 100 * least_wait_share);
+  return fmt::format("Rank {} ({}) keeps the others waiting: it is {}.", view.slow->rank,
+                     view.slow->host, text_of(*view.slow));
 }
 
 // Communication of a recorded step that kernels or copies hide.
@@ -369,7 +381,8 @@ RanksView rank_view(std::span<const Session> sessions) {
     for (std::uint64_t& ns : view.ranks[i].mean) ns /= steps.size();
   }
   view.exchanges = exchange_rows(sessions);
-  view.verdict = verdict(view, ranks, steps);
+  view.slow = slow_rank(view, ranks, steps);
+  view.verdict = verdict(view, steps.size());
   for (Straggle& one : view.straggles) one.rank = view.ranks[one.rank].rank;
   return view;
 }

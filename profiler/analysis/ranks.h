@@ -70,11 +70,21 @@ struct Straggle {
   double part_excess_ns = 0;
 };
 
+// The one that the others wait for.
+struct SlowRank {
+  std::uint32_t rank = 0;
+  std::string host;
+  double own_ns = 0, excess_ns = 0;       // as its row has them
+  std::size_t slowest = 0, compared = 0;  // in so many of so many steps
+  Category part{};                        // that is most of the excess
+};
+
 struct RanksView {
   std::vector<RankRow> ranks;       // by rank
   std::vector<Straggle> straggles;  // one per step, in order
   std::vector<ExchangeRow> exchanges;
-  std::string verdict;  // a sentence or two
+  std::optional<SlowRank> slow;  // none where the differences are small, or may be chance
+  std::string verdict;           // a sentence or two
 };
 
 // Sessions by rank as the stamp records ("rank", of train --profile-rank), or in the order given
@@ -84,6 +94,10 @@ void sort_by_rank(std::vector<Session>& sessions);
 // Of sorted sessions, each by its own clock. Throws DataError where they have no two steps in
 // common.
 RanksView rank_view(std::span<const Session> sessions);
+
+// "the slowest in 40 of 48 steps, by 1.2 ms of its 3.4 ms (medians, communication left out), most
+// of it kernel".
+std::string text_of(const SlowRank& slow);
 
 Table ranks_table(const RanksView& view);
 Table exchanges_table(const RanksView& view);

@@ -161,6 +161,10 @@ TEST(Ranks, NameTheOneThatTheOthersWaitForAndWhy) {
   EXPECT_NEAR(view.ranks[2].behind_ns, 6 * 80'000, 81'000);
   EXPECT_THAT(view.verdict, AllOf(HasSubstr("Rank 2 (node0)"), HasSubstr("11 of 11 steps"),
                                   HasSubstr("most of it data")));
+  ASSERT_TRUE(view.slow);
+  EXPECT_EQ(view.slow->rank, 2U);
+  EXPECT_NEAR(view.slow->excess_ns, 80'000, 1'001);
+  EXPECT_EQ(view.slow->part, Category::data);
   ASSERT_EQ(view.straggles.size(), 11U);
   for (const Straggle& one : view.straggles) {
     EXPECT_EQ(one.rank, 2U);
@@ -173,6 +177,7 @@ TEST(Ranks, NameTheOneThatTheOthersWaitForAndWhy) {
 TEST(Ranks, SaysNothingOfWhatIsNoise) {
   const std::vector<Session> even{rank(0, 0), rank(1, 0), rank(2, 0)};
   EXPECT_THAT(rank_view(even).verdict, HasSubstr("No rank keeps the others waiting"));
+  EXPECT_FALSE(rank_view(even).slow);
   const std::vector<Session> below{rank(0, 0), rank(1, 19), rank(2, 0)};
   EXPECT_THAT(rank_view(below).verdict, HasSubstr("No rank"));
   const std::vector<Session> above{rank(0, 0), rank(1, 23), rank(2, 0)};

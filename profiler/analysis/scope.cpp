@@ -287,6 +287,10 @@ View::View(const Session& session_)
   std::vector<Interval> times;
   for (const Window& window : windows) times.push_back({window.begin_ns, window.end_ns});
   window_times = IntervalSet(std::move(times));
+  const std::vector<Interval> all = step_times(session);
+  std::vector<Interval> of_counted;
+  for (const std::size_t step : counted) of_counted.push_back(all[step]);
+  counted_times = IntervalSet(std::move(of_counted));
 }
 
 bool View::in_windows(std::uint64_t at_ns) const {
@@ -305,17 +309,25 @@ std::uint64_t View::windows_ns() const {
 
 namespace {
 
-MetricLevel level_between(const Session& session, std::string_view metric, std::uint64_t begin_ns,
-                          std::uint64_t end_ns) {
+// A sample stands for the time since the one before: outside of windows they become rarer.
+MetricLevel level_within(const Session& session, std::string_view metric,
+                         const IntervalSet& times) {
   MetricLevel level;
   double sum = 0, ns = 0, plain = 0;
-  std::uint64_t last = begin_ns;
+  std::uint64_t last = 0;
+  bool any_inside = false;  // taken then; else all that is known are means that cover some of it
   for (const Sample& sample : session.samples) {
-    if (sample.at_ns < begin_ns || sample.at_ns > end_ns || session.name(sample.name) != metric)
-      continue;
-    level.most = level.count == 0 ? sample.value : std::max(level.most, sample.value);
-    // A sample stands for the time since the one before: outside of windows they become rarer.
-    const auto covers = static_cast<double>(sample.at_ns - std::exchange(last, sample.at_ns));
+    if (session.name(sample.name) != metric) continue;
+    const std::uint64_t from = last == 0 ? sample.at_ns : last;
+    const auto covers = static_cast<double>(times.within(from, sample.at_ns));
+    last = sample.at_ns;
+    const bool is_inside = times.has(sample.at_ns);
+    if (covers <= 0 && !is_inside) continue;
+    if (level.count == 0 || (is_inside && !any_inside))
+      level.most = sample.value;
+    else if (is_inside == any_inside)
+      level.most = std::max(level.most, sample.value);
+    any_inside |= is_inside;
     sum += covers * sample.value;
     ns += covers;
     plain += sample.value;
@@ -338,15 +350,9 @@ std::size_t step_at(const Session& session, std::uint64_t at_ns) {
 }
 
 MetricLevel metric_level(const View& view, std::string_view metric) {
-  const Session& session = view.session;
-  if (!view.counted.empty()) {
-    const MetricLevel within =
-        level_between(session, metric, session.steps[view.counted.front()].begin_ns,
-                      session.steps[view.counted.back()].end_ns);
-    if (within.count > 0) return within;
-  }
-  const std::uint64_t first = session.samples.empty() ? 0 : session.samples.front().at_ns;
-  return level_between(session, metric, first, ~std::uint64_t{0});
+  const MetricLevel within = level_within(view.session, metric, view.counted_times);
+  if (within.count > 0) return within;
+  return level_within(view.session, metric, IntervalSet({{0, ~std::uint64_t{0}}}));
 }
 
 std::size_t steps_per_update(const Session& session) {

@@ -132,6 +132,7 @@ struct View {
   // The steps that every mean is over, into Session::steps: the recorded ones; else those of
   // complete windows; else all but the first, which warms up, but never none of some.
   std::vector<std::size_t> counted;
+  IntervalSet counted_times;  // without what lies between them
   Launches launches;
 
   // The precision that was requested: "fp32", "tf32", "bf16" or "fp16".

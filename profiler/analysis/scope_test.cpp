@@ -74,6 +74,22 @@ TEST(CountedSteps, AreTheSameInEveryTableWhenAWindowHasNoTracedActivity) {
   EXPECT_EQ(metric_level(view, "cpu %").most, 30);
 }
 
+TEST(MetricLevel, IsOfTheCountedStepsWithoutWhatLiesBetween) {
+  SessionBuilder builder;
+  builder.step(1, 0, 1000).step(2, 1000, 2000).step(3, 4000, 5000);
+  for (const auto& [at, value] :
+       {std::pair(999, 700.0), {1999, 800.0}, {3999, 100.0}, {4999, 800.0}})
+    builder.sample("process cpu %", at, value);
+  const Session session = builder.build();  // the first step warms up
+  const MetricLevel level = metric_level(session, "process cpu %");
+  EXPECT_NEAR(level.mean, 800, 1) << "not of the evaluation between steps 2 and 3";
+  EXPECT_DOUBLE_EQ(level.most, 800);
+  EXPECT_EQ(metric_level(session, "cpu %").count, 0U);
+  builder.raw().samples.clear();
+  builder.sample("process cpu %", 3000, 50);
+  EXPECT_DOUBLE_EQ(metric_level(builder.build(), "process cpu %").mean, 50) << "of all of the run";
+}
+
 TEST(CountedSteps, AreThoseOfCompleteWindowsWithoutTracedActivity) {
   SessionBuilder builder = two_windows();
   builder.raw().spans.clear();

@@ -17,6 +17,7 @@ std::string_view bound_text(Bound bound) {
   switch (bound) {
     case Bound::cpu: return ", CPU-bound";
     case Bound::io: return ", I/O-bound";
+    case Bound::asleep: return ", asleep for most of it";
     case Bound::core: return ", without a core for most of it";
     case Bound::unknown: break;
   }
@@ -32,10 +33,13 @@ std::string part_text(double part, double whole) {
 
 std::string workers_text(const LoaderView& view, const Stall& stall) {
   const std::string now = counted(view.workers, "worker");
+  // That they sleep is all that is known: a lock would keep more of them waiting.
+  const bool may_be_a_lock = stall.bound == Bound::asleep && view.workers > 1;
   if (stall.workers_needed > view.workers)
-    return fmt::format("; {} would hide it (step {}, {:.2f}x)",
+    return fmt::format("; {} would hide it (step {}, {:.2f}x){}",
                        counted(stall.workers_needed, "worker"),
-                       quantity(stall.step_with_them_ns, Unit::ns), stall.speedup);
+                       quantity(stall.step_with_them_ns, Unit::ns), stall.speedup,
+                       may_be_a_lock ? " unless they wait for one lock" : "");
   const std::string on = view.cores > 0 ? " on " + counted(view.cores, "core") : "";
   if (stall.best_workers > view.workers && stall.speedup > 1.02)
     return fmt::format(
@@ -101,6 +105,7 @@ Bound find_bound(const LoaderView& view, const Stall& stall, const View& source)
   if (view.work_ns <= 0) return Bound::unknown;
   if (view.knows_cpu) {
     if (view.blocked_ns >= 0.5 * view.work_ns) return Bound::io;
+    if (view.asleep_ns >= 0.5 * view.work_ns) return Bound::asleep;
     if (view.delay_ns >= 0.5 * view.work_ns) return Bound::core;
     if (view.cpu_ns >= 0.5 * view.work_ns) return Bound::cpu;
     return Bound::unknown;
@@ -121,28 +126,29 @@ bool hides(const LoaderModel& model, const Predicted& predicted) {
 }
 
 void try_workers(const LoaderModel& model, Stall& stall) {
-  const int most = std::min(model.most_workers(), longest_curve);
+  const int most = model.most_workers();
+  std::vector<int> counts;  // beyond the curve an eighth more each: a machine may have 256 cores
+  for (int k = 1; k < most; k += k < longest_curve ? 1 : k / 8) counts.push_back(k);
+  counts.push_back(most);
   std::vector<double> steps;
-  for (int k = 1; k <= most; ++k) {
+  double hiding_ns = 0;
+  for (const int k : counts) {
     const Predicted predicted = model.predict({.workers = k});
-    stall.wait_by_workers_ns.push_back(predicted.wait_ns);
+    if (k <= longest_curve) stall.wait_by_workers_ns.push_back(predicted.wait_ns);
     steps.push_back(predicted.step_ns);
     if (stall.workers_needed > 0 || !hides(model, predicted)) continue;
     // However long the epochs are.
     if (!model.has_pauses() || hides(model, model.predict({.workers = k, .steady = true})))
-      stall.workers_needed = k;
+      stall.workers_needed = k, hiding_ns = predicted.step_ns;
   }
   const double shortest = *std::min_element(steps.begin(), steps.end());
   const auto best = std::find_if(steps.begin(), steps.end(),
                                  [&](double step) { return step <= 1.01 * shortest; });
-  stall.best_workers = static_cast<int>(best - steps.begin()) + 1;
+  stall.best_workers = counts[static_cast<std::size_t>(best - steps.begin())];
   // As gains are: what the replay saves, taken from what was measured.
   const double off = model.unexplained_ns();
   stall.step_with_best_ns = *best + off;
-  stall.step_with_them_ns =
-      (stall.workers_needed > 0 ? steps[static_cast<std::size_t>(stall.workers_needed - 1)]
-                                : *best) +
-      off;
+  stall.step_with_them_ns = (stall.workers_needed > 0 ? hiding_ns : *best) + off;
   if (stall.step_with_them_ns > 0) stall.speedup = stall.step_ns / stall.step_with_them_ns;
 }
 
@@ -167,11 +173,15 @@ void try_prefetch(const LoaderModel& model, const LoaderView& view, Stall& stall
 // The least speed-up of the longest stage that hides the wait, by bisection.
 void try_stage(const LoaderModel& model, const LoaderView& view, Stall& stall) {
   if (stall.stage_share <= 0) return;
-  const double own = cpu_share_of(view, stall.stage);
+  const double own = cpu_share_of(view, stall.stage), asleep = asleep_share_of(view, stall.stage);
   const bool reads = stall.stage == "read";
   const auto wait = [&](double left) {
     const double blocked = reads ? left : 1;
-    return model.predict({.cpu = 1 - own * (1 - left), .latency = blocked, .bytes = blocked})
+    return model
+        .predict({.cpu = 1 - own * (1 - left),
+                  .latency = blocked,
+                  .bytes = blocked,
+                  .asleep = 1 - asleep * (1 - left)})
         .wait_ns;
   };
   double hiding = 0.01, waiting = 1;  // shares of the stage's time that are left

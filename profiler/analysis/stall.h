@@ -13,9 +13,10 @@ namespace warpstep::profiler {
 // What limits the workers.
 enum class Bound : std::uint8_t {
   unknown,
-  cpu,   // their own work
-  io,    // reads
-  core,  // others have the cores that they want
+  cpu,     // their own work
+  io,      // reads
+  asleep,  // neither reading nor on a core: in locks, sleeps, requests
+  core,    // others have the cores that they want
 };
 
 struct Stall {

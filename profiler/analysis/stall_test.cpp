@@ -139,6 +139,39 @@ TEST(Stall, WorkersThatWaitForADiskMayBeMoreThanCores) {
   EXPECT_THAT(stall.text, HasSubstr("I/O-bound"));
 }
 
+TEST(Stall, LooksAsFarAsAMachineHasCores) {
+  // 8 samples of 150 ms in a step of 10 ms: 120 workers.
+  const Stall stall = diagnosed({.workers = 100,
+                                 .prefetch = 32,
+                                 .cores = 256,
+                                 .batch = 8,
+                                 .steps = 96,
+                                 .step_us = 10'000,
+                                 .stages = {{"decode", 150'000}}});
+  EXPECT_GE(stall.workers_needed, 110);
+  EXPECT_LE(stall.workers_needed, 140);
+  EXPECT_THAT(stall.text, Not(HasSubstr("would not help")));
+  EXPECT_EQ(stall.wait_by_workers_ns.size(), 64U);
+}
+
+TEST(Stall, OfALargeBatchIsThatOfASmallOneWithAsMuchWork) {
+  const auto with = [](int batch, double us) {
+    return diagnosed({.workers = 2,
+                      .cores = 8,
+                      .batch = batch,
+                      .steps = 10,
+                      .step_us = 40'000,
+                      .stages = {{"decode", us}}});
+  };
+  const Stall large = with(4096, 25), small = with(512, 200);
+  EXPECT_EQ(large.workers_needed, small.workers_needed);
+  EXPECT_NEAR(large.predicted_wait_ns, small.predicted_wait_ns, 0.02 * small.step_ns);
+  Session damaged = testing::loader_session({}).build();
+  damaged.loader["batch"] = 1e15;
+  damaged.loader["active"] = 1 << 20;
+  EXPECT_GE(diagnosed(damaged).step_ns, 0) << "it ends";
+}
+
 TEST(Stall, TellsTheDiskFromTheCpuByWhereTheTimeWent) {
   LoaderCase reading{.workers = 2, .stages = {{"read", 12'000}, {"decode", 3'000}}};
   EXPECT_EQ(diagnosed(reading).bound, Bound::unknown);  // it may be the page cache

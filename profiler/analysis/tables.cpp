@@ -95,7 +95,8 @@ std::string_view items(const Session& session) {
   return fields::text(session.loader, "encoding") == "tokens" ? "tokens" : "samples";
 }
 
-Table steps_table(const Session& session, const Analysis& analysis) {
+Table steps_table(const Session& session, const Analysis& analysis,
+                  const std::set<std::uint64_t>* numbers) {
   Table table{"steps",
               "Steps",
               "All recorded steps; the parts add up to the time.",
@@ -112,6 +113,7 @@ Table steps_table(const Session& session, const Analysis& analysis) {
   const std::size_t n = std::min(session.steps.size(), analysis.breakdown.steps.size());
   for (std::size_t i = 0; i < n; ++i) {
     const Step& step = session.steps[i];
+    if (numbers != nullptr && !numbers->contains(step.step)) continue;
     const StepParts& parts = analysis.breakdown.steps[i];
     std::vector<Cell> row{cell(step.step), cell(step.epoch),
                           cell(parts.time.end_ns - parts.time.begin_ns)};
@@ -310,8 +312,8 @@ Table loader_table(const Analysis& analysis) {
   const LoaderView& loader = analysis.loader;
   Table table{"loader",
               "Loader workers",
-              loader.has_spans ? "Over the recorded steps: each worker's samples, and its "
-                                 "time per stage."
+              loader.has_spans ? "Over the windows, with evaluations in them: each worker's "
+                                 "samples, and its time per stage."
                                : "No spans of the loader's workers were recorded.",
               {{"worker", "worker"},
                {"samples", "samples", Unit::count},
@@ -401,8 +403,8 @@ Table devices_table(const Session& session, const Analysis& analysis) {
               session.computes_on_host()
                   ? "The host computes: it is busy while a call runs. Over the "
                     "recorded steps."
-                  : "From the first to the last recorded step; occupancy is estimated "
-                    "from the launches and weighted by time.",
+                  : "Over the recorded steps, without what lies between them; occupancy is "
+                    "estimated from the launches and weighted by time.",
               {{"device", "number"},
                {"name", "device"},
                {"utilization", "busy", Unit::share},
@@ -439,6 +441,9 @@ Table samples_table(const Session& session) {
   struct Level {
     std::int64_t count = 0;
     double least = 0, most = 0, sum = 0, last = 0;
+    double weighted = 0, ns = 0;  // a sample stands for the time since the one before
+    std::uint64_t at_ns = 0;
+    double mean() const { return ns > 0 ? weighted / ns : sum / static_cast<double>(count); }
   };
   std::map<std::uint32_t, Level> levels;  // by name: in the order of the first samples
   for (const Sample& sample : session.samples) {
@@ -446,13 +451,17 @@ Table samples_table(const Session& session) {
     Level& level = levels[sample.name];
     level.least = level.count == 0 ? sample.value : std::min(level.least, sample.value);
     level.most = level.count == 0 ? sample.value : std::max(level.most, sample.value);
+    const auto ns = level.count == 0 ? 0.0 : static_cast<double>(sample.at_ns - level.at_ns);
+    level.weighted += ns * sample.value;
+    level.ns += ns;
+    level.at_ns = sample.at_ns;
     level.sum += sample.value;
     level.last = sample.value;
     ++level.count;
   }
   for (const auto& [name, level] : levels)
-    table.rows.push_back({session.name(name), level.count, level.least,
-                          level.sum / static_cast<double>(level.count), level.most, level.last});
+    table.rows.push_back(
+        {session.name(name), level.count, level.least, level.mean(), level.most, level.last});
   return table;
 }
 

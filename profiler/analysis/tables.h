@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,9 @@ inline Cell known(const std::string& value) {
 std::string_view items(const Session& session);
 
 Table breakdown_table(const Analysis& analysis);
-Table steps_table(const Session& session, const Analysis& analysis);
+// `numbers`: only these steps; a run may have millions.
+Table steps_table(const Session& session, const Analysis& analysis,
+                  const std::set<std::uint64_t>* numbers = nullptr);
 Table layers_table(const Analysis& analysis);
 Table calls_table(const Analysis& analysis);
 Table ops_table(const Analysis& analysis);

@@ -19,6 +19,7 @@ struct LoaderCase {
   std::string encoding = "png", normalize = "device", tier = "decoded";
   bool can_pack = true;
   bool has_cpu = false;     // the CPU time of each sample is recorded: all stages but "read"
+  std::string asleep{};     // and but this one
   std::uint64_t bytes = 0;  // of each read
   // Of batch b's samples, all stages.
   std::function<double(int batch)> scale = [](int) { return 1.0; };
@@ -58,7 +59,7 @@ inline SessionBuilder loader_session(const LoaderCase& c) {
       for (const auto& [name, us] : c.stages) {
         builder.span(Kind::stage, name, at, at + us * c.scale(b), thread, c.bytes);
         at += us * c.scale(b);
-        if (name != "read") cpu_us += us * c.scale(b);
+        if (name != "read" && name != c.asleep) cpu_us += us * c.scale(b);
       }
       builder.span(Kind::sample, "sample", begin, at, thread,
                    static_cast<std::uint64_t>(b * c.batch + row));

@@ -49,6 +49,28 @@ TEST(Trust, CountsWhatRecordingCost) {
   EXPECT_THAT(trust.notes, IsEmpty());             // 0.9 %
 }
 
+TEST(Trust, SaysThatTheProgramWasNotBuiltForSpeed) {
+  SessionBuilder builder = quiet();
+  const auto built = [&](const char* compiler) {
+    builder.raw().stamp["program"] = {{"compiler", compiler}};
+    return trust_of(builder);
+  };
+  EXPECT_FALSE(built("GNU 12.2.0, Release").is_disturbed);
+  EXPECT_TRUE(built("GNU 12.2.0, Debug").is_disturbed);
+  const Trust sanitized = built("Clang 19.1.0, Release, sanitizers: address, undefined");
+  EXPECT_TRUE(sanitized.is_disturbed);
+  EXPECT_THAT(sanitized.notes, Contains(HasSubstr("not built for speed (Clang 19.1.0")));
+}
+
+TEST(Trust, CountsTheSpansOfTheBusiestThread) {
+  SessionBuilder builder = quiet();
+  builder.thread(5000, "loader 0");
+  for (int i = 0; i < 18; ++i) builder.span(Kind::stage, "decode", 10 * i, 10 * i + 5, 1);
+  EXPECT_DOUBLE_EQ(trust_of(builder).overhead_ns, 1000) << "they record at the same time";
+  for (int i = 0; i < 4; ++i) builder.span(Kind::stage, "decode", 40 * i, 40 * i + 5, 1);
+  EXPECT_DOUBLE_EQ(trust_of(builder).overhead_ns, 1100);
+}
+
 TEST(Trust, DoesNotCountSpansOutsideOfWindows) {
   SessionBuilder builder = quiet();
   builder.step(3, 200.001, 300).span(Kind::call, "c", 250, 260, 0, 1);

@@ -1,6 +1,7 @@
 #include "profiler/analysis/whole_run.h"
 
 #include <gmock/gmock.h>
+#include <cmath>
 
 #include "profiler/analysis/testing_findings.h"
 
@@ -264,6 +265,25 @@ TEST(UnevenRun, NamesPausesOfTheWholeProgram) {
   EXPECT_FALSE(waits.finding("pauses"));
 }
 
+TEST(UnevenRun, SeesStepsThatBecomeSlowerAllTheTime) {
+  const auto rises = [](double share) {
+    return with_steps([share](std::uint64_t step) {
+      return std::round(1000 * (1 + share * static_cast<double>(step) / 200)) +
+             (step % 3 == 0 ? 60 : 0);
+    });
+  };
+  Case c = rises(0.3);
+  const auto finding = c.finding("slower-later");
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->text, "Steps become slower all the time.");
+  EXPECT_THAT(finding->evidence, HasSubstr("ever longer"));
+  EXPECT_NEAR(finding->run_gain_ns, 195 * 0.1125e6, 1e6);  // half of what the quarters differ by
+  EXPECT_FALSE(rises(0.12).finding("slower-later"));
+  EXPECT_FALSE(rises(-0.3).finding("slower-later"));
+  Case jump = with_steps([](std::uint64_t step) { return step < 100 ? 1000.0 : 1400.0; });
+  EXPECT_EQ(jump.finding("slower-later")->text, "Steps became slower during the run.");
+}
+
 TEST(UnevenRun, NamesStepsThatAreSlowAtRegularIntervals) {
   const auto slow = [](std::uint64_t step) { return step % 40 == 20 ? 21'000.0 : 1000.0; };
   Case c = with_steps(slow);
@@ -306,6 +326,17 @@ TEST(WholeRun, NamesWhatTakesLongBeforeTheFirstStep) {
   c.analysis.run.parts.back().name = "statistics";
   c.analysis.run.wall_ns = 10e9;
   EXPECT_THAT(c.finding("slow-measuring")->advice, HasSubstr("--mean and --std"));
+  c.builder.raw().loader["encoding"] = "packed jpeg";
+  c.analysis.run.parts.back().name = "data indexing";
+  EXPECT_THAT(c.finding("slow-indexing")->advice, HasSubstr("faster disk"));
+  c.analysis.run.parts.back().name = "program";
+  c.analysis.run.parts.back().parts = {{.name = "plans", .ns = 2.9e9, .count = 1}};
+  EXPECT_THAT(c.finding("slow-start-up")->text, HasSubstr("Preparing the step"));
+  EXPECT_THAT(c.finding("slow-start-up")->evidence, HasSubstr(": 2.90 s plans"));
+  EXPECT_EQ(c.finding("slow-start-up")->run_gain_ns, 0) << "not known";
+  c.analysis.run.wall_ns = 3.5e9;
+  c.analysis.run.parts.back().ns = 0.9e9;
+  EXPECT_FALSE(c.finding("slow-start-up")) << "less than a second";
 }
 
 // Waits in the windows of the first epoch say nothing about the later ones.
@@ -324,6 +355,14 @@ TEST(UnevenRun, AdviceAboutWaitsCountsTheStepsThatWaited) {
   ASSERT_TRUE(finding);
   ASSERT_GT(finding->gain_ns, 0);
   EXPECT_NEAR(finding->run_gain_ns / finding->gain_ns, 41, 1);
+  for (Step& step : c.builder.raw().steps) {
+    const bool is_first = &step == &c.builder.raw().steps.front();
+    if (!is_first) step.begin_ns += 1'000'000'000;
+    step.end_ns += 1'000'000'000;
+    if (is_first) step.data_ns += 1'000'000'000;  // waiting for the first batch is start-up
+  }
+  const auto later = c.finding("data-wait");
+  EXPECT_NEAR(later->run_gain_ns / later->gain_ns, 41, 1);
 }
 
 }  // namespace

@@ -378,7 +378,8 @@ struct Range {  // of decades
 };
 
 Range decades(double smallest, double largest) {
-  Range range{std::floor(std::log10(smallest)), std::ceil(std::log10(largest))};
+  const auto decade = [](double value) { return std::clamp(std::log10(value), -30.0, 30.0); };
+  Range range{std::floor(decade(smallest)), std::ceil(decade(largest))};
   if (range.high <= range.low) range.high = range.low + 1;
   return range;
 }
@@ -386,7 +387,9 @@ Range decades(double smallest, double largest) {
 std::vector<const CallRow*> placed(const Work& work) {
   std::vector<const CallRow*> calls;
   for (const CallRow& call : work.calls)
-    if (call.flops > 0 && call.bytes > 0 && call.flops_per_second > 0) calls.push_back(&call);
+    if (call.flops > 0 && call.bytes > 0 && call.flops_per_second > 0 &&
+        std::isfinite(call.flops_per_second) && std::isfinite(call.flops / call.bytes))
+      calls.push_back(&call);
   // The longest is drawn last, and so is on top.
   std::ranges::stable_sort(calls, {}, [](const CallRow* call) { return call->ns; });
   return calls;
@@ -498,16 +501,18 @@ std::string roofline(const Work& work) {
           "<span class=\"key\"><svg aria-hidden=\"true\" viewBox=\"-8 -8 16 16\"><path "
           "class=\"{}\" d=\"{}\"/></svg>{}</span>\n",
           phase.css, phase.mark, phase.title);
-  return chart({.id = "roofline",
-                .title = "Roofline: each call against the machine's limits",
-                .summary =
-                    "Calls by their operations per byte and operations per second, with larger "
-                    "marks for larger shares of the step; nothing can be above the line.",
-                .height = static_cast<int>(height),
-                .body = Plot(work, calls).body(),
-                .legend = legend,
-                .table = table(points_table(calls)),
-                .has_gutter = true});
+  return chart(
+      {.id = "roofline",
+       .title = "Roofline: each call against the machine's limits",
+       .summary =
+           "Calls by their operations per byte and operations per second, with larger "
+           "marks for larger shares of the step; a call above the line needs fewer operations "
+           "than are counted (Winograd), or its data are in a cache.",
+       .height = static_cast<int>(height),
+       .body = Plot(work, calls).body(),
+       .legend = legend,
+       .table = table(points_table(calls)),
+       .has_gutter = true});
 }
 
 }  // namespace warpstep::profiler::html

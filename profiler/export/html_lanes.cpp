@@ -299,17 +299,18 @@ class Collector {
     return result;
   }
 
+  // Steps come in order: it continues where the one before ended.
   void add_queue(const LoaderView& loader, const Step& step, LaneStep& into) {
-    std::uint64_t ready = 0;
-    for (const auto& [at, depth] : loader.queue) {
+    for (; queue_at_ < loader.queue.size(); ++queue_at_) {
+      const auto& [at, depth] = loader.queue[queue_at_];
       if (at >= step.end_ns) break;
       if (at > step.begin_ns) {
-        if (into.queue.empty()) into.queue.emplace_back(0, ready);
+        if (into.queue.empty()) into.queue.emplace_back(0, ready_);
         into.queue.emplace_back(at - step.begin_ns, depth);
       }
-      ready = depth;
+      ready_ = depth;
     }
-    if (into.queue.empty() && !loader.queue.empty()) into.queue.emplace_back(0, ready);
+    if (into.queue.empty() && !loader.queue.empty()) into.queue.emplace_back(0, ready_);
     for (const auto& [at, depth] : into.queue)
       lanes_.most_ready = std::max(lanes_.most_ready, depth);
   }
@@ -337,6 +338,8 @@ class Collector {
   std::map<std::string, std::uint32_t> names_;
   std::map<std::uint32_t, std::size_t> thread_lanes_;
   std::vector<std::vector<Item>> items_;  // by lane
+  std::size_t queue_at_ = 0;              // into LoaderView::queue
+  std::uint64_t ready_ = 0;               // batches, before that
 };
 
 }  // namespace

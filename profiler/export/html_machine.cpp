@@ -212,6 +212,7 @@ constexpr double lane_height = 66, lane_top = 16;
 struct Metric {
   std::string title;
   std::vector<std::vector<std::pair<double, double>>> lines;  // (ns, value); each CPU one
+  std::vector<std::string> names;                             // of the lines
 };
 
 // "process rss bytes" is shown in MiB, "sm clock MHz" as it is.
@@ -243,7 +244,11 @@ std::string chart_of(const std::string& name) {
   if (is_one_cpu(name)) return "each cpu %";
   for (const char* const of : {" run delay %", " on cpu %"})
     if (name.ends_with(of)) return std::string("each thread") + of;
-  return name == "kernels threads" || name == "cpu periods/s" ? "" : name;
+  if (name.starts_with("program ")) return "each program cpu %";
+  constexpr std::array<std::string_view, 3> bases{"kernels threads", "cpu periods/s",
+                                                  "other processes"};
+  const bool is_base = std::ranges::find(bases, name) != bases.end();
+  return is_base || name.starts_with("traced by ") ? "" : name;
 }
 
 // By name in the order of the first samples.
@@ -258,8 +263,9 @@ std::vector<std::pair<std::string, Metric>> metrics_of(const Session& session) {
       if (shown.empty()) continue;
       auto metric = std::ranges::find(metrics, shown, &std::pair<std::string, Metric>::first);
       if (metric == metrics.end())
-        metric = metrics.insert(metrics.end(), {shown, {title_of(shown), {}}});
+        metric = metrics.insert(metrics.end(), {shown, {title_of(shown), {}, {}}});
       metric->second.lines.emplace_back();
+      metric->second.names.push_back(name);
       place =
           places
               .emplace(sample.name, std::pair{static_cast<std::size_t>(metric - metrics.begin()),
@@ -290,10 +296,15 @@ Table metric_table(const std::string& name, const Metric& metric, double first) 
   Table table{.key = name,
               .title = metric.title,
               .columns = {{"after_ns", "after", Unit::ns}, {"value", name}}};
-  for (const auto& line : metric.lines) {
+  const bool has_names = metric.lines.size() > 1;
+  if (has_names) table.columns.insert(table.columns.begin(), {"of", "of"});
+  for (std::size_t n = 0; n < metric.lines.size(); ++n) {
+    const auto& line = metric.lines[n];
     const std::size_t every = (line.size() + sample_points - 1) / sample_points;
-    for (std::size_t i = 0; i < line.size(); i += every)
+    for (std::size_t i = 0; i < line.size(); i += every) {
       table.rows.push_back({line[i].first - first, line[i].second});
+      if (has_names) table.rows.back().insert(table.rows.back().begin(), metric.names[n]);
+    }
   }
   return table;
 }
@@ -315,7 +326,7 @@ std::string time_marks(const Session& session, double first, double range) {
     if (end > begin)
       html += bar(css, begin, lane_top, std::max(end - begin, 0.003), lane_height - lane_top, what);
   };
-  for (const Window& window : session.windows)
+  for (const Window& window : marked_windows(session))
     add("window", {window.begin_ns, window.end_ns}, "steps recorded with spans");
   for (const RunMark& mark : run_marks_of(session))
     add(mark.is_evaluation ? "evaluation" : "checkpoint", mark.time,
@@ -323,19 +334,30 @@ std::string time_marks(const Session& session, double first, double range) {
   return html;
 }
 
+// The mean over time: a sample stands for the time since the one before.
+double mean_of(const Metric& metric) {
+  double sum = 0, ns = 0, plain = 0, count = 0;
+  for (const auto& line : metric.lines)
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const double covers = i > 0 ? line[i].first - line[i - 1].first : 0;
+      sum += covers * line[i].second;
+      ns += covers;
+      plain += line[i].second;
+      ++count;
+    }
+  return ns > 0 ? sum / ns : plain / std::max(1.0, count);
+}
+
 std::string small_chart(const std::string& name, const Metric& metric, double first, double range,
                         int number, const std::string& marks) {
   const auto [low, high] = scale_of(name, metric);
   std::string body;
-  double sum = 0, most = -1e300;
-  std::size_t count = 0;
+  double most = -1e300;
   for (const auto& line : metric.lines) {
     std::vector<Point> points;
     const std::size_t every = (line.size() + sample_points - 1) / sample_points;
     for (std::size_t i = 0; i < line.size(); ++i) {
-      sum += line[i].second;
       most = std::max(most, line[i].second);
-      ++count;
       if (i % every == 0)
         points.push_back(
             {(line[i].first - first) / range,
@@ -346,8 +368,7 @@ std::string small_chart(const std::string& name, const Metric& metric, double fi
                           percent(points[0].x), points[0].y);
     body += html::line(metric.lines.size() > 1 ? "l-one" : "l-main", points, lane_height);
   }
-  const std::string mean =
-      value_text(name, sum / static_cast<double>(std::max<std::size_t>(count, 1)));
+  const std::string mean = value_text(name, mean_of(metric));
   return chart({.id = fmt::format("metric-{}", number),
                 .title = metric.title,
                 .summary = fmt::format("mean {}, highest {}", mean, value_text(name, most)),
@@ -364,7 +385,7 @@ std::string device_timeline(const DeviceMetrics& device) {
   if (device.timeline.size() < 2) return "";
   std::string body;
   Table data{.key = "utilisation",
-             .title = "GPU utilisation over time",
+             .title = "Kernels running over time",
              .columns = {{"after_ns", "after", Unit::ns}, {"share", "utilisation", Unit::share}}};
   const double count = static_cast<double>(device.timeline.size());
   for (std::size_t i = 0; i < device.timeline.size(); ++i) {
@@ -418,11 +439,10 @@ std::string edges_chart(const CriticalPath& path) {
 
 // From the run's phases; from spans where a session has none.
 std::vector<RunMark> run_marks_of(const Session& session) {
-  constexpr std::size_t most = 200;
   std::vector<RunMark> marks;
   const auto add = [&](const auto& entry) {
     const std::string& name = session.name(entry.name);
-    if (marks.size() < most && (name == "evaluation" || name == "checkpoint"))
+    if (marks.size() < most_marks && (name == "evaluation" || name == "checkpoint"))
       marks.push_back({{entry.begin_ns, entry.end_ns}, name == "evaluation"});
   };
   for (const auto& phase : session.phases) add(phase);
@@ -431,6 +451,10 @@ std::vector<RunMark> run_marks_of(const Session& session) {
       if (session.kind(span) == Kind::range) add(span);
   std::ranges::stable_sort(marks, {}, [](const RunMark& mark) { return mark.time.begin_ns; });
   return marks;
+}
+
+std::span<const Window> marked_windows(const Session& session) {
+  return std::span(session.windows).first(std::min(session.windows.size(), most_marks));
 }
 
 std::string marks_legend(const Session& session) {

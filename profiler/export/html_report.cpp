@@ -26,12 +26,19 @@ std::string fact(std::string_view what, const std::string& value, std::string_vi
 std::string basis(const Session& session, const Breakdown& breakdown) {
   const std::string text = "Means over " + counted(static_cast<double>(breakdown.counted), "step");
   if (!breakdown.from_spans)
-    return text + ", from per-step totals: no step was recorded with spans.";
-  std::string windows;
-  for (const Window& window : View(session).windows)
-    windows +=
-        fmt::format("{}{} to {}", windows.empty() ? "" : ", ", window.first_step, window.last_step);
-  return fmt::format("{} recorded with spans: {}.", text, windows);
+    return text + ", from per-step totals: " +
+           (session.windows.empty()      ? "no step was recorded with spans."
+            : session.computes_on_host() ? "no window of steps is complete."
+                                         : "the GPU's work was not recorded; --profile deep does.");
+  constexpr std::size_t most_shown = 8;
+  const std::vector<Window> windows = View(session).windows;
+  std::string shown;
+  for (const Window& window : std::span(windows).first(std::min(windows.size(), most_shown)))
+    shown +=
+        fmt::format("{}{} to {}", shown.empty() ? "" : ", ", window.first_step, window.last_step);
+  if (windows.size() > most_shown)
+    shown += fmt::format(" and {} more", windows.size() - most_shown);
+  return fmt::format("{} recorded with spans: {}.", text, shown);
 }
 
 std::string losses_text(const Losses& losses) {
@@ -95,7 +102,7 @@ std::string gain_html(const Session& session, const Analysis& analysis, const Fi
   if (finding.outside_steps || finding.gain_ns <= 0)
     return fmt::format("<b>saves {}</b> {}", escaped(quantity(finding.run_gain_ns, Unit::ns)),
                        prose(of_run(gain)));
-  const double epoch = steps_per_epoch(session) * finding.gain_ns;
+  const double epoch = epoch_gain_ns(session, analysis, finding);
   if (epoch > 0)
     return fmt::format("<b>saves {} per epoch</b> {}", escaped(quantity(epoch, Unit::ns)),
                        prose(without_epoch(gain)));

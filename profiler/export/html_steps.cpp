@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "profiler/analysis/tables.h"
 #include "profiler/export/html.h"
@@ -189,12 +190,9 @@ std::string mean_chart(const Analysis& analysis, const std::vector<Category>& sh
 // The rows of the strip's steps, in the report's words.
 Table strip_table(const Session& session, const Analysis& analysis,
                   const std::vector<StepParts>& steps) {
-  Table all = steps_table(session, analysis);
-  const auto is_in_strip = [&](const std::vector<Cell>& row) {
-    const auto number = static_cast<std::uint64_t>(std::get<std::int64_t>(row[0]));
-    return std::ranges::find(steps, number, &StepParts::step) != steps.end();
-  };
-  std::erase_if(all.rows, [&](const auto& row) { return !is_in_strip(row); });
+  std::set<std::uint64_t> numbers;
+  for (const StepParts& step : steps) numbers.insert(step.step);
+  Table all = steps_table(session, analysis, &numbers);
   for (std::size_t c = 0; c < categories; ++c) {
     const auto category = static_cast<Category>(c);
     for (Column& column : all.columns)
@@ -289,7 +287,7 @@ RunAxis run_axis(std::uint64_t first, std::uint64_t last, std::size_t steps) {
 // Windows that were recorded with spans; evaluations and checkpoints lie between two steps.
 std::string run_marks(const Session& session, const RunAxis& axis, double top, double base) {
   std::string html;
-  for (const Window& window : session.windows) {
+  for (const Window& window : marked_windows(session)) {
     const double x = axis.x(window.first_step);
     html += bar(
         "window", x, top, std::max(axis.x(window.last_step) - x, 0.004), base - top,

@@ -101,6 +101,13 @@ std::string nothing_found(const Session& session, const Analysis& analysis) {
                                     : "Kernels were not recorded; --profile deep records them.";
 }
 
+double epoch_gain_ns(const Session& session, const Analysis& analysis, const Finding& finding) {
+  constexpr double nearly_all = 0.9;  // of the run's steps
+  const double all = analysis.run.steps * finding.gain_ns;
+  if (all > 0 && finding.run_gain_ns > 0 && finding.run_gain_ns < nearly_all * all) return 0;
+  return steps_per_epoch(session) * finding.gain_ns;
+}
+
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
   if (finding.gain_ns <= 0 && finding.run_gain_ns <= 0) return "";
   if (finding.gain_most_ns > 0 && finding.gain_least_ns <= 0)
@@ -114,7 +121,7 @@ std::string gain_text(const Session& session, const Analysis& analysis, const Fi
                                : quantity(finding.gain_ns, Unit::ns) + " per step";
   const double left = analysis.breakdown.step_ns - finding.gain_ns;
   if (!is_of_run && left > 0) text += fmt::format(" ({:.2f}x)", analysis.breakdown.step_ns / left);
-  const double epoch = is_of_run ? 0 : steps_per_epoch(session) * finding.gain_ns;
+  const double epoch = is_of_run ? 0 : epoch_gain_ns(session, analysis, finding);
   if (epoch > 0) text += fmt::format(", {} per epoch", quantity(epoch, Unit::ns));
   const WholeRun& run = analysis.run;
   if (run.has_phases && run.wall_ns > 0)

@@ -15,6 +15,8 @@ std::vector<std::pair<std::string, std::string>> machine_facts(const Session& se
 
 // Per epoch, as the loader reports; else those of the session's first whole epoch; 0: not known.
 double steps_per_epoch(const Session& session);
+// What a finding saves per epoch; 0 where that is not known, or where only some epochs save it.
+double epoch_gain_ns(const Session& session, const Analysis& analysis, const Finding& finding);
 // items() per second over the counted steps; 0: not known.
 double samples_per_second(const Session& session, const Breakdown& breakdown);
 // Floating-point operations of the whole program in a step; 0: not known.

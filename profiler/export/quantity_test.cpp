@@ -36,6 +36,11 @@ TEST(Verdict, NamesTheLargestParts) {
             "samples/s in steps.");
   EXPECT_EQ(gain_text(example.session, example.analysis, example.analysis.findings.front()),
             "12.3 ms per step (1.41x), 4.81 s per epoch");
+  testing::Example once = testing::cpu_example();  // of which one epoch alone waits
+  once.analysis.findings.front().run_gain_ns = 100 * once.analysis.findings.front().gain_ns;
+  once.analysis.run.steps = 1000;
+  EXPECT_EQ(gain_text(once.session, once.analysis, once.analysis.findings.front()),
+            "12.3 ms per step (1.41x)");
   EXPECT_EQ(verdict({}, {}), "No step was recorded.");
   testing::Example text = testing::cpu_example();
   text.session.loader["encoding"] = "tokens";

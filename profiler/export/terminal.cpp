@@ -77,7 +77,7 @@ std::string breakdown_text(const Analysis& analysis) {
   const Breakdown& breakdown = analysis.breakdown;
   const char* basis = breakdown.tb_compatible ? ", by torch_tb_profiler's rules"
                       : breakdown.from_spans  ? ", recorded with spans"
-                                              : ", without spans";
+                                              : ", from per-step totals";
   std::string text = fmt::format("Where a step's time goes (mean of {}{})\n",
                                  counted(static_cast<double>(breakdown.counted), "step"), basis);
   Table table = labelled_breakdown(analysis);

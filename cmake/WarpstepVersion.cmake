@@ -3,10 +3,15 @@
 
 function(warpstep_version_source target)
   set(source "${PROJECT_BINARY_DIR}/generated/version.cpp")
+  set(sanitizers "")
+  if(WARPSTEP_SANITIZE)
+    list(JOIN WARPSTEP_SANITIZE ", " sanitizers)
+    string(PREPEND sanitizers ", sanitizers: ")
+  endif()
   add_custom_target(warpstep_version BYPRODUCTS "${source}"
     COMMAND "${CMAKE_COMMAND}" "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}" "-DOUTPUT=${source}"
             "-DWARPSTEP_VERSION=${PROJECT_VERSION}"
-            "-DWARPSTEP_COMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}"
+            "-DWARPSTEP_COMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}${sanitizers}"
             -P "${PROJECT_SOURCE_DIR}/cmake/WarpstepVersion.cmake"
     VERBATIM COMMENT "")
   # Alone: each commit changes it.

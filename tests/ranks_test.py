@@ -321,6 +321,23 @@ def seen(jobs):
     assert job.returncode == 0 and "exchanges take" in job.stdout and "all_reduce " not in job.stdout, job.stdout
 
 
+def slow_rank(jobs):
+    """Each rank's report names the one that the others wait for."""
+    planted = jobs.folder / "planted_slower.so"
+    source = pathlib.Path(__file__).resolve().parent.parent / "bench/planted_slower.c"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", planted, source, "-ldl"], check=True)
+    parts = jobs.command("slow", "--steps", "60", "--epochs", "9", "--profile-schedule", "skip_first=2,warmup=1,active=40")
+    parts[parts.index("--profile") + 1] = "spans"
+    slow = ("env", f"LD_PRELOAD={planted}", "PLANT_SLOWER=400", *parts)  # five times as long
+    finished(jobs.start("-np", "1", *parts, ":", "-np", "1", *slow))
+    for run, expected in (("slow", "All ranks wait for rank 1"), ("slow/ranks/1", "The other ranks wait for this one, rank 1")):
+        report = subprocess.run([jobs.warpstep, "report", jobs.folder / run, "--json"], check=True, capture_output=True, text=True)
+        read = json.loads(report.stdout)
+        findings = {row["key"]: row for row in read["tables"]["findings"]}
+        assert expected in str(findings.get("slow-rank")), (run, findings)
+        assert read["trust"]["lost_spans"] == 0 and read["trust"]["overhead_share"] < 0.5, read["trust"]
+
+
 def half_an_update(jobs):
     """A checkpoint in between two updates has the gradients of all ranks."""
     options = ("--accumulate", "3", "--checkpoint-every", "4", "--epochs", "9")
@@ -409,6 +426,6 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    tests = (equal_bits, elastic, whole_batch, shares, seen, half_an_update, masked, killed, hung, silent, interrupted, left, unequal,
-             alone)
+    tests = (equal_bits, elastic, whole_batch, shares, seen, slow_rank, half_an_update, masked, killed, hung, silent, interrupted, left,
+             unequal, alone)
     sys.exit(run(tests, sys.argv[1]))

@@ -3,8 +3,9 @@
 
 namespace warpstep {
 
-const char* version();   // "0.1.0"
-const char* commit();    // "1a2b3c4d5e6f", with "-dirty" after it when files differed; or "unknown"
-const char* compiler();  // "GNU 12.2.0, Release"
+const char* version();  // "0.1.0"
+const char* commit();   // "1a2b3c4d5e6f", with "-dirty" after it when files differed; or "unknown"
+// "GNU 12.2.0, Release"; of a build with sanitizers "GNU 12.2.0, Release, sanitizers: thread".
+const char* compiler();
 
 }  // namespace warpstep

@@ -14,8 +14,8 @@ namespace warpstep {
 // what others read of it and the statistics of batch norms stay. Numbers do not change: running
 // statistics do not move twice, dropouts draw the same masks.
 //
-// After fuse(FuseStage::backward), before add_optimizer(). Throws UsageError for a scope that no layer is
-// in, naming the nearest, and for one inside of another.
+// After fuse(FuseStage::backward), before add_optimizer(). Throws UsageError for a scope that no
+// layer is in, naming the nearest, and for one inside of another.
 Graph recompute(Graph graph, std::span<const std::string> scopes);
 
 }  // namespace warpstep

@@ -76,6 +76,8 @@ void keep_earlier_session(const fs::path& path, std::uint64_t step) {
   if (!fs::exists(path)) return;
   fs::path earlier = path;
   earlier.replace_filename(fmt::format("session-until-{:08}.prof", step));
+  for (int again = 2; fs::exists(earlier); ++again)  // resumed from there before
+    earlier.replace_filename(fmt::format("session-until-{:08}-{}.prof", step, again));
   fs::rename(path, earlier);
 }
 

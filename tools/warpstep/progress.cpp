@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "engine/core/clock.h"
+#include "engine/core/record.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -110,6 +111,8 @@ std::string ProgressLine::line_at(const StepRecord& r, std::uint64_t now) {
 void ProgressLine::on_step(const StepRecord& r) {
   const std::string line = line_at(r, now_ns());
   if (line.empty()) return;
+  static const record::Name name{"progress line"};
+  const record::Span span(name);
   if (terminal_)
     say("\r\033[K{}", line);
   else

@@ -250,28 +250,36 @@ std::string text_of_ranks(const profiler::RanksView& view, bool brief) {
 
 namespace {
 
-// Of all ranks' profiles; none where they are not all in this file system, or have no spans.
-std::optional<profiler::RanksView> profiled_ranks(const std::string& out, int ranks) {
+// The run directories of a job's ranks; empty where they are not all in this file system, or too
+// large to be compared here.
+std::vector<std::string> profiled_runs(const std::string& out, int ranks) {
   std::uint64_t bytes = 0;
-  std::string runs;
+  std::vector<std::string> runs;
+  std::string words;
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::string run = directory_of(out, {.size = ranks, .rank = rank});
-    if (!std::filesystem::is_regular_file(run + "/session.prof")) return std::nullopt;
-    bytes += std::filesystem::file_size(run + "/session.prof");
-    runs += " " + shell_word(run);
+    runs.push_back(directory_of(out, {.size = ranks, .rank = rank}));
+    const std::filesystem::path session = runs.back() + "/session.prof";
+    std::error_code none;
+    if (!std::filesystem::is_regular_file(session, none)) return {};
+    bytes += std::filesystem::file_size(session);
+    words += " " + shell_word(runs.back());
   }
-  if (!report_fits(bytes, data::host_budget_bytes())) {
-    say("profile: the ranks' sessions have {}: their comparison may not fit into memory here; "
-        "make it with: warpstep ranks{}\n",
-        quantity(static_cast<double>(bytes), Unit::bytes), runs);
-    return std::nullopt;
-  }
+  if (report_fits(bytes, data::host_budget_bytes())) return runs;
+  say("profile: the ranks' sessions have {}: their comparison may not fit into memory here; make "
+      "it "
+      "with: warpstep ranks{}\n",
+      quantity(static_cast<double>(bytes), Unit::bytes), words);
+  return {};
+}
+
+// None where a rank has no spans.
+std::optional<profiler::RanksView> compared(const std::vector<std::string>& runs) {
   std::vector<profiler::Session> sessions;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::string run = directory_of(out, {.size = ranks, .rank = rank});
+  for (const std::string& run : runs) {
     sessions.push_back(open_profiled_run(run).session);
     if (sessions.back().windows.empty()) return std::nullopt;
   }
+  if (sessions.empty()) return std::nullopt;
   profiler::sort_by_rank(sessions);
   return profiler::rank_view(sessions);
 }
@@ -328,8 +336,8 @@ std::uint64_t report_ranks(Communicator& communicator, const std::string& out,
   const bool all_have_spans =
       std::ranges::all_of(ranks, [](const Json& rank) { return rank.at("spans").get<bool>(); });
   try {
-    if (const auto view = all_have_spans ? profiled_ranks(out, communicator.world().size)
-                                         : std::optional<profiler::RanksView>()) {
+    if (const auto view = all_have_spans ? compared(profiled_runs(out, communicator.world().size))
+                                         : std::nullopt) {
       print_result("\n{}", text_of_ranks(*view, true));
       return bad_rows;
     }
@@ -338,6 +346,23 @@ std::uint64_t report_ranks(Communicator& communicator, const std::string& out,
   }
   print_result("  ranks      {}\n", counted_ranks(ranks, own.on_device));
   return bad_rows;
+}
+
+profiler::Analysis analyse_in_job(const ProfiledRun& run) {
+  const auto number = [&](const char* key) {
+    const auto at = run.session.stamp.find(key);
+    return at != run.session.stamp.end() && at->is_number_integer() ? at->get<int>() : 0;
+  };
+  const World world{.size = number("ranks"), .rank = number("rank")};
+  std::optional<profiler::RanksView> job;
+  try {
+    const bool is_ranks = world.rank >= 0 && world.rank < world.size && world.size > 1;
+    if (is_ranks && run.file.filename() == "session.prof")
+      job = compared(profiled_runs(run_of_job(run.directory(), world).string(), world.size));
+  } catch (const Error& error) {
+    say("ranks: the job's profiles cannot be compared: {}\n", error.what());
+  }
+  return profiler::analyse(run.session, job ? &*job : nullptr);
 }
 
 void meet(Communicator& communicator) {

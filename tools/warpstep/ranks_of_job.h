@@ -13,9 +13,10 @@
 #include "engine/dist/communicator.h"
 #include "engine/graph/graph.h"
 #include "engine/run/trainer.h"
-#include "profiler/analysis/ranks.h"
+#include "profiler/analysis/analysis.h"
 #include "tools/warpstep/job.h"
 #include "tools/warpstep/options.h"
+#include "tools/warpstep/profiling.h"
 
 namespace warpstep::tools {
 
@@ -89,6 +90,10 @@ std::uint64_t report_ranks(Communicator& communicator, const std::string& out,
 
 // The verdict and tables of `warpstep ranks`; `brief`: at the end of a job.
 std::string text_of_ranks(const profiler::RanksView& view, bool brief = false);
+
+// analyse(), with what the profiles of the job's other ranks say of a run that was one of several:
+// RUN/ranks/N beside it, where all are there.
+profiler::Analysis analyse_in_job(const ProfiledRun& run);
 
 // Waits until all ranks are here.
 void meet(Communicator& communicator);

@@ -9,6 +9,7 @@
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/profiling.h"
+#include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -28,7 +29,19 @@ Json as_json(const profiler::Session& session, const profiler::Analysis& analysi
   Json tables = Json::object();
   for (const profiler::Table& table : profiler::tables(session, analysis))
     tables[table.key] = profiler::to_json(table);
-  return {{"stamp", session.stamp}, {"notes", analysis.trust.notes}, {"tables", std::move(tables)}};
+  const profiler::Trust& trust = analysis.trust;
+  Json trusted{{"is_disturbed", trust.is_disturbed},
+               {"overhead_ns", trust.overhead_ns},
+               {"overhead_share", trust.overhead_share},
+               {"clock_error_ns", trust.clock_error_ns},
+               {"lost_spans", trust.losses.entries},
+               {"lost_activities", trust.losses.activities},
+               {"damaged_chunks", trust.losses.damaged_chunks},
+               {"cut_bytes", trust.losses.cut_bytes}};
+  return {{"stamp", session.stamp},
+          {"notes", trust.notes},
+          {"trust", std::move(trusted)},
+          {"tables", std::move(tables)}};
 }
 
 // Next to the session: RUN/report.html, or NAME.html for NAME.prof; -tb for --tb-compatible.
@@ -41,7 +54,7 @@ std::filesystem::path page_path(const ReportOptions& options, const ProfiledRun&
 
 int report(const ReportOptions& options) {
   const ProfiledRun run = open_profiled_run(options.run);
-  profiler::Analysis analysis = profiler::analyse(run.session);
+  profiler::Analysis analysis = analyse_in_job(run);
   if (options.tb_compatible) {
     analysis.breakdown = profiler::break_down(run.session, {.tb_compatible = true});
     analysis.devices = profiler::device_metrics(run.session, {.tb_compatible = true});

@@ -24,6 +24,7 @@
 #include "engine/core/file.h"
 #include "engine/core/host_name.h"
 #include "engine/core/json_text.h"
+#include "engine/core/record.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/tensorboard.h"
 
@@ -327,9 +328,16 @@ void RunDirectory::append(Json line) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   line["time"] =
       static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) / 1e3;
-  metrics_.append(printed(line));
+  {
+    static const record::Name name{"metrics.jsonl"};
+    const record::Span span(name);
+    metrics_.append(printed(line));
+  }
   collect(line);
-  if (log_) log_(line);
+  if (!log_) return;
+  static const record::Name name{"tensorboard"};
+  const record::Span span(name);
+  log_(line);
 }
 
 // Throws Json::exception for a foreign line. JSON has null for numbers that are not finite.

@@ -11,6 +11,8 @@
 //   PLANT_THREAD             only threads of this name are slow: "loader 0"
 //   PLANT_MATCH              only files whose path has this text
 //   PLANT_FIRST              only the first so many opens and reads
+//   PLANT_DECODE             before each PNG file is decoded, of any path
+//   PLANT_LOCK               with PLANT_DECODE: all threads wait for one lock meanwhile
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -27,8 +29,8 @@
 enum { most_files = 1 << 16 };
 
 static const char *path, *thread, *match;
-static double open_us, open_each, read_us, fsync_us, write_us, mbps, write_mbps, tail_us,
-    each = 100, period, first;
+static double open_us, open_each, decode_us, one_lock, read_us, fsync_us, write_us, mbps,
+    write_mbps, tail_us, each = 100, period, first;
 static unsigned char is_slow[most_files];
 static long opens, reads;
 static double link_free_at, disk_free_at;  // s, CLOCK_MONOTONIC
@@ -54,6 +56,8 @@ __attribute__((constructor)) static void begin(void) {
   each = option("PLANT_EACH", each);
   period = option("PLANT_PERIOD", 0);
   first = option("PLANT_FIRST", 0);
+  decode_us = option("PLANT_DECODE", 0);
+  one_lock = option("PLANT_LOCK", 0);
 }
 
 static void sleep_us(double us) {
@@ -198,4 +202,16 @@ int fsync(int file) {
   NEXT(Fsync, "fsync");
   sleep_us(fsync_us);
   return next(file);
+}
+
+// libdeflate's, with which PNG files are decoded.
+int libdeflate_zlib_decompress_ex(void* decompressor, const void* in, size_t bytes, void* out,
+                                  size_t room, size_t* used, size_t* made) {
+  typedef int (*Decompress)(void*, const void*, size_t, void*, size_t, size_t*, size_t*);
+  static pthread_mutex_t decoding = PTHREAD_MUTEX_INITIALIZER;
+  NEXT(Decompress, "libdeflate_zlib_decompress_ex");
+  if (decode_us > 0 && one_lock > 0) pthread_mutex_lock(&decoding);
+  sleep_us(decode_us);
+  if (decode_us > 0 && one_lock > 0) pthread_mutex_unlock(&decoding);
+  return next(decompressor, in, bytes, out, room, used, made);
 }

@@ -114,8 +114,8 @@ std::string programs_text(const Contention& lost) {
     text += fmt::format("{}{} {:.2f} cores", i == 0 ? "; most of it: " : ", ", one.name, one.cores);
   }
   return known >= least_known * others ? text
-                                       : "; none of them is visible from here: they run outside of "
-                                         "this container, or for a short time each";
+                                       : "; most of it by programs that ran for a short time each, "
+                                         "or outside of this container";
 }
 
 // Fewer threads than now, if that many cores are free; 0: no such number.

@@ -1,11 +1,9 @@
 #include "kernels/cpu/widened.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
-#include "engine/core/error.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 
@@ -34,72 +32,68 @@ void to_bf16(const float* from, std::int64_t count, Bf16* to) {
 
 namespace {
 
-// An operand that is bf16, and where its floats lie in the workspace.
-struct WidenedOperand {
-  std::size_t number;
-  std::int64_t count;
-  std::size_t offset;  // bytes
-};
-
+// The workspace has the kernel's own, the floats of each operand that is bf16, and the addresses of
+// all operands as the kernel gets them.
 class WidenedKernel final : public Kernel {
  public:
   WidenedKernel(const Operands& operands, std::unique_ptr<Kernel> kernel)
-      : kernel_(std::move(kernel)), bytes_(rounded_up(kernel_->workspace_bytes())) {
-    in_ = widened_of(operands.graph, operands.node.in);
-    out_ = widened_of(operands.graph, operands.node.out);
+      : kernel_(std::move(kernel)), bytes_(aligned(kernel_->workspace_bytes())) {
+    add(operands.graph, operands.node.in);
+    add(operands.graph, operands.node.out);
+    addresses_ = bytes_;
+    bytes_ += places_.size() * sizeof(void*);
   }
 
-  bool is_needed() const { return !in_.empty() || !out_.empty(); }
+  bool is_needed() const {
+    return std::ranges::any_of(places_, [](const Place& place) { return place.count > 0; });
+  }
   std::unique_ptr<Kernel> take_inner() { return std::move(kernel_); }
   std::size_t workspace_bytes() const override { return bytes_; }
   std::string implementation() const override { return kernel_->implementation() + ", in f32"; }
 
   void enqueue(Stream& stream, const Buffers& b) const override {
-    std::array<void*, most> in{}, out{};
-    std::ranges::copy(b.in, in.begin());
-    std::ranges::copy(b.out, out.begin());
-    for (const WidenedOperand& operand : in_) {
-      float* floats = place(b.workspace, operand);
-      for_chunks(operand.count, [&](std::int64_t begin, std::int64_t end) {
-        to_floats(as<Bf16>(in[operand.number]) + begin, end - begin, floats + begin);
-      });
-      in[operand.number] = floats;
+    auto* workspace = as<std::byte>(b.workspace);
+    void** addresses = reinterpret_cast<void**>(workspace + addresses_);
+    const std::size_t ins = b.in.size();
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      void* given = i < ins ? b.in[i] : b.out[i - ins];
+      const Place& place = places_[i];
+      const bool is_widened = place.count > 0 && given != nullptr;
+      addresses[i] = is_widened ? workspace + place.offset : given;
+      if (is_widened && i < ins)
+        for_chunks(place.count, [&](std::int64_t begin, std::int64_t end) {
+          to_floats(as<Bf16>(given) + begin, end - begin, as<float>(addresses[i]) + begin);
+        });
     }
-    for (const WidenedOperand& operand : out_)
-      if (b.out[operand.number]) out[operand.number] = place(b.workspace, operand);
-    kernel_->enqueue(stream, {std::span(in).first(b.in.size()), std::span(out).first(b.out.size()),
-                              b.workspace});
-    for (const WidenedOperand& operand : out_)
-      if (b.out[operand.number])
-        for_chunks(operand.count, [&](std::int64_t begin, std::int64_t end) {
-          to_bf16(as<float>(out[operand.number]) + begin, end - begin,
-                  as<Bf16>(b.out[operand.number]) + begin);
+    kernel_->enqueue(stream, {.in = {addresses, ins},
+                              .out = {addresses + ins, places_.size() - ins},
+                              .workspace = workspace});
+    for (std::size_t i = ins; i < places_.size(); ++i)
+      if (void* const out = b.out[i - ins]; places_[i].count > 0 && out != nullptr)
+        for_chunks(places_[i].count, [&](std::int64_t begin, std::int64_t end) {
+          to_bf16(as<float>(addresses[i]) + begin, end - begin, as<Bf16>(out) + begin);
         });
   }
 
  private:
-  static constexpr std::size_t most = 8;  // operands of either kind
+  struct Place {
+    std::size_t offset = 0;  // bytes
+    std::int64_t count = 0;  // of an operand that is bf16; else 0
+  };
 
-  static std::size_t rounded_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-  std::vector<WidenedOperand> widened_of(const Graph& graph, const std::vector<int>& ids) {
-    if (ids.size() > most) fail<Error>("a kernel in f32 has at most {} operands", most);
-    std::vector<WidenedOperand> found;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const Value& value = graph.value(ids[i]);
-      if (value.type.dtype != DType::bf16) continue;
-      found.push_back({i, value.type.shape.count(), bytes_});
-      bytes_ += rounded_up(idx(found.back().count) * sizeof(float));
+  void add(const Graph& graph, const std::vector<int>& ids) {
+    for (const int id : ids) {
+      const Value& value = graph.value(id);
+      places_.push_back({bytes_, value.type.dtype == DType::bf16 ? value.type.shape.count() : 0});
+      bytes_ += aligned(idx(places_.back().count) * sizeof(float));
     }
-    return found;
-  }
-  static float* place(void* workspace, const WidenedOperand& operand) {
-    return reinterpret_cast<float*>(as<std::byte>(workspace) + operand.offset);
   }
 
   std::unique_ptr<Kernel> kernel_;
-  std::size_t bytes_;
-  std::vector<WidenedOperand> in_, out_;
+  std::vector<Place> places_;  // of the inputs and then the outputs
+  std::size_t bytes_, addresses_ = 0;
 };
 
 }  // namespace

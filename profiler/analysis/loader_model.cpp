@@ -38,6 +38,11 @@ double core_wait_ns(const Contention& found, double step_ns) {
   return std::min(0.5, (1 - from_outside) * per_second / 1e9) * step_ns;
 }
 
+// So many samples are replayed as one, with which a batch has at most `most_rows`.
+std::int64_t merged_rows(const LoaderView& view) {
+  return std::max<std::int64_t>(1, (view.batch + most_rows - 1) / most_rows);
+}
+
 void scale(std::vector<double>& values, double factor) {
   for (double& value : values) value *= factor;
 }
@@ -48,7 +53,7 @@ LoaderModel::LoaderModel(const LoaderView& view, const View& source)
     : view_(view),
       setting_{.workers = std::clamp(view.workers, 1, most_threads),
                .prefetch = 0,
-               .batch = std::clamp<std::int64_t>(view.batch, 1, most_rows),
+               .batch = std::clamp<std::int64_t>(view.batch / merged_rows(view), 1, most_rows),
                .cores = static_cast<double>(view.cores),
                .kernel_threads = kernel_threads(source),
                .worker_weight = nice_weight,
@@ -109,9 +114,8 @@ void LoaderModel::take_samples() {
   readers_ = {1};
 }
 
-// So many that a batch of theirs has all of a larger batch's work.
 void LoaderModel::merge_samples() {
-  const auto merge = static_cast<std::size_t>(std::max<std::int64_t>(1, view_.batch / most_rows));
+  const auto merge = static_cast<std::size_t>(merged_rows(view_));
   if (merge == 1 || cpu_ns_.size() < 2 * merge) return;
   const auto each = static_cast<double>(merge);
   for (std::vector<double>* const values :

@@ -163,9 +163,11 @@ TEST(Stall, OfALargeBatchIsThatOfASmallOneWithAsMuchWork) {
                       .step_us = 40'000,
                       .stages = {{"decode", us}}});
   };
-  const Stall large = with(4096, 25), small = with(512, 200);
-  EXPECT_EQ(large.workers_needed, small.workers_needed);
-  EXPECT_NEAR(large.predicted_wait_ns, small.predicted_wait_ns, 0.02 * small.step_ns);
+  const Stall small = with(512, 200);
+  for (const Stall& large : {with(4096, 25), with(1000, 102.4)}) {
+    EXPECT_EQ(large.workers_needed, small.workers_needed);
+    EXPECT_NEAR(large.predicted_wait_ns, small.predicted_wait_ns, 0.02 * small.step_ns);
+  }
   Session damaged = testing::loader_session({}).build();
   damaged.loader["batch"] = 1e15;
   damaged.loader["active"] = 1 << 20;

@@ -265,9 +265,8 @@ std::vector<std::string> profiled_runs(const std::string& out, int ranks) {
     words += " " + shell_word(runs.back());
   }
   if (report_fits(bytes, data::host_budget_bytes())) return runs;
-  say("profile: the ranks' sessions have {}: their comparison may not fit into memory here; make "
-      "it "
-      "with: warpstep ranks{}\n",
+  say("profile: the ranks' sessions have {}: their comparison may not fit into memory here; "
+      "make it with: warpstep ranks{}\n",
       quantity(static_cast<double>(bytes), Unit::bytes), words);
   return {};
 }

@@ -177,7 +177,8 @@ static void add_loss(List list) {
                                       {9, 100},
                                       {20, 257},
                                       {3, 500},
-                                      {2, 2500}})
+                                      {2, 2500},
+                                      {2, 9001}})
     add_width(list, rows, classes);
   // Few classes: labels that are their pair's, too.
   for (const Size& size : {

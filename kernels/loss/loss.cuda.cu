@@ -6,6 +6,7 @@
 
 #include "kernels/loss/loss.cuda.h"
 
+#include <cfloat>
 #include <cmath>
 
 #include "kernels/cuda/dispatch.h"
@@ -229,17 +230,25 @@ void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels
 //
 // A row belongs to a group of 2, 4, 8 or 32 lanes, enough for one vector of 16 bytes each where
 // possible, or to a whole block if it has more than 64 vectors. A lane keeps its first vector in
-// registers, which covers rows of up to 256 elements of 16 bits per warp and 2048 per block. What
+// registers, which covers rows of up to 256 elements of 16 bits per warp and 4096 per block. What
 // is left of longer rows is read again for the gradient, from the caches: a block finds maximum and
-// sum in one pass, in which each new maximum rescales the sum.
+// sum in one pass, in which each new maximum rescales the sum. The 50,257 logits of a row of GPT-2
+// are 100 KB: two blocks of 512 threads per multiprocessor have 27 MB of rows in the L2 cache of 50
+// MB, four blocks of 256 would have twice as much.
+//
+// Instructions may bound it, too: 4 bytes at 3 TB/s leave an H100 38 of them per logit. Plain rows
+// of a block take 17, half of them in each pass; so what is rare, such as the label and padding, is
+// handled apart.
 //
 // The gradient needs the number of rows that are not padding from the start: every block reads all
 // labels, 4 bytes per row, from the caches. That is why there are no more blocks than fill the
-// device: 4 per multiprocessor.
+// device: 1024 threads per multiprocessor.
 
 namespace {
 
-constexpr unsigned most_xent_blocks = 4 * 132;
+constexpr unsigned most_xent_threads = 1024 * 132;
+constexpr unsigned least_block = 96;  // of a row of more than 64 vectors
+constexpr unsigned most_xent_blocks = most_xent_threads / least_block;
 constexpr int whole_block = 0;  // in place of a group of lanes
 
 struct XentRows {
@@ -265,89 +274,146 @@ __device__ inline Score block_sum(const Score& own) {
   return {block_reduce(own.loss, 0.0F, Sum{}), block_reduce(own.correct, 0, Sum{})};
 }
 
-// A row's log-sum-exp is largest + log(sum); `own` is the label's logit.
-struct Normalizer {
-  float largest, sum, own;
-  bool top;  // the label's logit is the first of the largest ones
-};
-
-template <int group, class T>
-__device__ inline Normalizer normalizer(const LogitRow<T>& row, const T* logits, int label) {
-  constexpr int width = LogitRow<T>::width;
-  // Both before the reductions: after them other lanes may have written gradients over the logits.
-  const float own = label >= 0 ? widen(logits[label]) : 0;
-  // A NaN compares as neither larger nor smaller: it wins only at class 0, as in top1_kernel.
-  int beaten = label > 0 && (std::isnan(own) || std::isnan(widen(logits[0]))) ? 1 : 0;
-  float part = -INFINITY, sum = 0;  // the lane's largest; a block's: the sum of e^(x - part)
-  row.each([&](unsigned k, const float(&x)[width]) {
-    float largest = part;
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-      largest = fmaxf(largest, x[i]);
-      const bool before = static_cast<int>(k) + i < label;
-      if (before ? x[i] >= own : x[i] > own) beaten = 1;
-    }
-    if constexpr (group == whole_block) {
-      if (largest > part) sum *= expf(part - largest);
-#pragma unroll
-      for (int i = 0; i < width; ++i) sum += x[i] == -INFINITY ? 0 : expf(x[i] - largest);
-    }
-    part = largest;
-  });
-  const float largest = reduce<group>(part, -INFINITY, Max{});
-  beaten = reduce<group>(beaten, 0, Max{});
-  if constexpr (group == whole_block)
-    sum *= expf(part - largest);  // of a row of nothing but -inf NaN, as the sum is
-  else
-    row.each([&](unsigned, const float(&x)[width]) {
-#pragma unroll
-      for (int i = 0; i < width; ++i) sum += expf(x[i] - largest);
-    });
-  sum = reduce<group>(sum, 0.0F, Sum{});
-  return {largest, sum, own, label >= 0 && beaten == 0};
-}
-
 // plain: one label per row; mixed: rows may have a second label; general: also class weights and
 // label smoothing. Separate kernels, because mixed rows need a third more registers, and weights
 // another third.
 enum class Form { plain, mixed, general };
 
-// d_row = scale * (total * softmax - target). `total` is the sum of the row's targets over all
-// classes.
-template <Form form, class T>
-__device__ inline void write_gradient(const LogitRow<T>& row, const Normalizer& of,
-                                      const Targets& targets, const Criterion& criterion,
-                                      int classes, float total, float scale, T* d_row) {
-  constexpr int width = LogitRow<T>::width;
+// Threads of a block, and blocks per multiprocessor for which there must be registers. Without
+// these bounds ptxas spills a few words on some architectures to fit one more block.
+template <int group, Form form>
+inline constexpr unsigned xent_threads = group != whole_block || form == Form::general ? 256 : 512;
+template <int group, Form form>
+inline constexpr unsigned xent_resident = form == Form::general  ? 3
+                                          : group == whole_block ? 2
+                                                                 : 4;
+
+// e^x; for logits of 16 bits x is rounded to 24 bits before the power, and sums and gradients
+// deviate by no more than some 2^-22.
+template <class T>
+__device__ inline float exponential(float x) {
+  if constexpr (sizeof(T) == sizeof(float))
+    return expf(x);
+  else
+    return fast_exp2(x * 1.44269504F);
+}
+
+// A row's log-sum-exp is largest + log(sum); `own` is the label's logit.
+struct Normalizer {
+  float largest, sum, own;
+  bool top;  // in lane 0: the label's logit is the first of the largest ones
+};
+
+// Whether a class before the label, of the label's vector, has an equal logit.
+template <int width, class T>
+__device__ inline bool has_equal_before(const T* logits, int label, float own) {
+  const int place = label % width;
+  float x[width];
+  load(logits + (label - place), x);
+  bool found = false;
+#pragma unroll
+  for (int i = 0; i < width; ++i) found = found || (i < place && x[i] == own);
+  return found;
+}
+
+// Whether `value` is true in any lane of the row.
+template <int group>
+__device__ inline bool any_of(bool value) {
+  if constexpr (group == whole_block)
+    return __syncthreads_or(value ? 1 : 0) != 0;
+  else
+    return group_reduce<group>(value ? 1 : 0, Max{}) != 0;
+}
+
+template <int group, class Row, class T>
+__device__ inline Normalizer normalizer(const Row& row, const T* logits, int label, unsigned lane) {
+  constexpr int width = Row::width;
+  // All three before the reductions: after them other lanes may have written gradients over the
+  // logits.
+  const float own = label >= 0 ? widen(logits[label]) : 0;
+  // A NaN compares as neither larger nor smaller: it wins only at class 0, as in top1_kernel.
+  bool beaten = label > 0 && (std::isnan(own) || std::isnan(widen(logits[0])));
+  if (lane == 0 && label > 0) beaten = beaten || has_equal_before<width>(logits, label, own);
+  float part = -INFINITY, sum = 0;  // the lane's largest; a block's: the sum of e^(x - part)
+  unsigned first = 0;               // the first vector with the lane's largest
+  row.each([&](unsigned v, const float(&x)[width]) {
+    float largest = part;
+#pragma unroll
+    for (int i = 0; i < width; ++i) largest = fmaxf(largest, x[i]);
+    if (largest > part) first = v;
+    if constexpr (group == whole_block) {
+      const float base = fmaxf(largest, -FLT_MAX);  // e^(-inf - base) is 0, not NaN
+      sum *= exponential<T>(part - base);
+#pragma unroll
+      for (int i = 0; i < width; ++i) sum += exponential<T>(x[i] - base);
+    }
+    part = largest;
+  });
+  const float largest = reduce<group>(part, -INFINITY, Max{});
+  if (own < largest || (own == part && label >= 0 && first < static_cast<unsigned>(label) / width))
+    beaten = true;
+  beaten = any_of<group>(beaten);
+  if constexpr (group == whole_block)
+    sum *= exponential<T>(part - largest);  // of a row of nothing but -inf NaN, as the sum is
+  else
+    row.each([&](unsigned, const float(&x)[width]) {
+#pragma unroll
+      for (int i = 0; i < width; ++i) sum += exponential<T>(x[i] - largest);
+    });
+  sum = reduce<group>(sum, 0.0F, Sum{});
+  return {largest, sum, own, label >= 0 && !beaten};
+}
+
+// d[k % width] -= share, if class k is in the vector v.
+template <int width>
+__device__ inline void take(float (&d)[width], unsigned v, int k, float share) {
+  const int place = k - static_cast<int>(v * width);
+#pragma unroll
+  for (int i = 0; i < width; ++i)
+    if (i == place) d[i] -= share;
+}
+
+// d_row = scale * (total * softmax - target); 0 for padding. `total` is the sum of the row's
+// targets over all classes.
+template <Form form, class Row, class T>
+__device__ inline void write_gradient(const Row& row, const Normalizer& of, const Targets& targets,
+                                      const Criterion& criterion, int classes, float total,
+                                      float scale, T* d_row) {
+  constexpr int width = Row::width;
+  if (targets.label < 0) return row.clear(d_row);
   const float factor = scale * total / of.sum;
-  row.each([&](unsigned first, const float(&x)[width]) {
+  // -1 / width is in no vector.
+  const auto of_label = static_cast<unsigned>(targets.label) / width;
+  const auto of_pair = static_cast<unsigned>(targets.pair) / width;
+  row.each([&](unsigned v, const float(&x)[width]) {
     float d[width];
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
-      const int k = static_cast<int>(first) + i;
-      const bool counts = targets.label >= 0 && k < classes;
-      const float softmax = expf(x[i] - of.largest) * factor;
-      float own = k == targets.label ? scale : 0;
-      if constexpr (form == Form::mixed)
-        own = own * targets.weight + (k == targets.pair ? scale * targets.rest : 0);
-      if constexpr (form == Form::general)
-        own = counts ? scale * wanted(criterion, targets, k, classes) : 0;
-      d[i] = counts ? softmax - own : 0;
+    for (int i = 0; i < width; ++i) d[i] = exponential<T>(x[i] - of.largest) * factor;
+    if constexpr (form == Form::general) {
+#pragma unroll
+      for (int i = 0; i < width; ++i)
+        if (const int k = static_cast<int>(v * width) + i; k < classes)
+          d[i] -= scale * wanted(criterion, targets, k, classes);
+      row.pad(v, d, 0);
+    } else if (v == of_label || (form == Form::mixed && v == of_pair) || !row.is_whole(v)) {
+      take(d, v, targets.label, form == Form::mixed ? scale * targets.weight : scale);
+      if constexpr (form == Form::mixed) take(d, v, targets.pair, scale * targets.rest);
+      row.pad(v, d, 0);
     }
-    store(d_row + first, d);
+    reinterpret_cast<typename Row::Vector*>(d_row)[v] = pack<T>(d);
   });
 }
 
 // The sum over classes of weight * (largest - logit): what smoothing needs.
-template <int group, class T>
-__device__ inline float weighted_distance(const LogitRow<T>& row, const Criterion& criterion,
-                                          int classes, float largest) {
-  constexpr int width = LogitRow<T>::width;
+template <int group, class Row>
+__device__ inline float weighted_distance(const Row& row, const Criterion& criterion, int classes,
+                                          float largest) {
+  constexpr int width = Row::width;
   float sum = 0;
-  row.each([&](unsigned first, const float(&x)[width]) {
+  row.each([&](unsigned v, const float(&x)[width]) {
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      const int k = static_cast<int>(first) + i;
+      const int k = static_cast<int>(v * width) + i;
       if (k < classes) sum += weight_of(criterion, k) * (largest - x[i]);
     }
   });
@@ -386,8 +452,18 @@ template <Form form>
 __device__ inline float divisor(const Criterion& criterion, const std::int32_t* labels,
                                 const RowPlan* plans, unsigned rows) {
   if constexpr (form == Form::general) return label_weights(criterion, labels, plans, rows);
+  constexpr unsigned ahead = 8;  // loads in flight: until they are here a block does nothing
   int counted = 0;
-  for (unsigned r = threadIdx.x; r < rows; r += blockDim.x) counted += labels[r] >= 0;
+  for (unsigned first = threadIdx.x; first < rows; first += ahead * blockDim.x) {
+    std::int32_t label[ahead];
+#pragma unroll
+    for (unsigned j = 0; j < ahead; ++j) {
+      const unsigned r = first + j * blockDim.x;
+      label[j] = r < rows ? labels[r] : -1;
+    }
+#pragma unroll
+    for (unsigned j = 0; j < ahead; ++j) counted += label[j] >= 0;
+  }
   return static_cast<float>(block_reduce(counted, 0, Sum{}));
 }
 
@@ -398,12 +474,8 @@ struct XentOut {
   std::int32_t* correct;
 };
 
-// At least 4 blocks per multiprocessor (64 registers) for mixed rows, 3 for class weights: without
-// these bounds ptxas spills a few words to fit one more block.
 template <class T, int group, Form form>
-__global__ void __launch_bounds__(threads, form == Form::plain   ? 0
-                                           : form == Form::mixed ? 4
-                                                                 : 3)
+__global__ void __launch_bounds__(xent_threads<group, form>, xent_resident<group, form>)
     softmax_xent_kernel(XentRows shape, const T* logits, const std::int32_t* __restrict__ labels,
                         const RowPlan* __restrict__ plans, Criterion criterion,
                         T* d_logits,  // may be the logits'
@@ -415,6 +487,8 @@ __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
   const float smooth = smooth_total<form>(criterion, shape.classes);
   const float scale = rows > 0 ? (state != nullptr ? state->loss_scale : 1) / rows : 0;
 
+  // A second vector on its way has room in the registers of plain rows alone.
+  using Row = LogitRow<T, group == whole_block && form == Form::plain ? 2 : 1>;
   Score own{};
   for (unsigned first = blockIdx.x * rows_of_block; first < shape.rows;
        first += gridDim.x * rows_of_block) {
@@ -422,9 +496,13 @@ __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
     const bool inside = r < shape.rows;  // whole warps stay in the loop: they reduce together
     const std::int32_t label = inside ? labels[r] : -1;
     const std::size_t offset =
-        inside ? std::size_t{r} * shape.vectors * LogitRow<T>::width : std::size_t{0};
-    const LogitRow<T> row(logits + offset, inside ? shape.vectors : 0, shape.classes, lane, lanes);
-    const Normalizer of = normalizer<group>(row, logits + offset, label);
+        inside ? std::size_t{r} * shape.vectors * Row::width : std::size_t{0};
+    const Row row(logits + offset, inside ? shape.vectors : 0, shape.classes, lane, lanes);
+    if (group == whole_block && label < 0) {  // the block's one row
+      if (d_logits != nullptr) row.clear(d_logits + offset);
+      continue;
+    }
+    const Normalizer of = normalizer<group>(row, logits + offset, label, lane);
     float distance = 0;
     if (form == Form::general && criterion.smoothing != 0)
       distance = weighted_distance<group>(row, criterion, shape.classes, of.largest);
@@ -463,27 +541,32 @@ __global__ void __launch_bounds__(threads, form == Form::plain   ? 0
   *out.correct = total.correct;
 }
 
-template <class T, int group>
-auto kernel_of(const XentBuffers& buffers) {
-  if (!buffers.criterion.plain()) return softmax_xent_kernel<T, group, Form::general>;
-  return buffers.rows != nullptr ? softmax_xent_kernel<T, group, Form::mixed>
-                                 : softmax_xent_kernel<T, group, Form::plain>;
+template <class T, int group, Form form>
+void launch_form(const XentRows& shape, const XentBuffers& buffers, cudaStream_t stream) {
+  // Whole warps; a block with one row has only the warps that the row's vectors need.
+  constexpr unsigned most = xent_threads<group, form>;
+  const unsigned lanes = (shape.vectors + 31) / 32 * 32;
+  const unsigned block = group == whole_block && lanes < most ? lanes : most;
+  const unsigned rows_of_block = group == whole_block ? 1 : most / (group > 0 ? group : 1);
+  const unsigned wanted = blocks_for(shape.rows, rows_of_block);
+  const unsigned fitting = most_xent_threads / block;
+  const unsigned blocks = wanted < fitting ? wanted : fitting;
+  const XentOut out{static_cast<Score*>(buffers.workspace), buffers.ticket, buffers.loss,
+                    buffers.correct};
+  launch_next("softmax_xent", softmax_xent_kernel<T, group, form>,
+              {.grid = blocks > 0 ? blocks : 1, .block = block, .stream = stream}, shape,
+              static_cast<const T*>(buffers.logits), buffers.labels, buffers.rows,
+              buffers.criterion, static_cast<T*>(buffers.d_logits), buffers.state, out);
 }
 
 template <class T, int group>
 void launch_groups(const XentRows& shape, const XentBuffers& buffers, cudaStream_t stream) {
-  // Whole warps; a block with one row has only the warps that the row's vectors need.
-  const unsigned lanes = (shape.vectors + 31) / 32 * 32;
-  const unsigned block = group == whole_block && lanes < threads ? lanes : threads;
-  const unsigned rows_of_block = group == whole_block ? 1 : threads / (group > 0 ? group : 1);
-  const unsigned wanted = blocks_for(shape.rows, rows_of_block);
-  const unsigned blocks = wanted < most_xent_blocks ? wanted : most_xent_blocks;
-  const XentOut out{static_cast<Score*>(buffers.workspace), buffers.ticket, buffers.loss,
-                    buffers.correct};
-  launch_next("softmax_xent", kernel_of<T, group>(buffers),
-              {.grid = blocks > 0 ? blocks : 1, .block = block, .stream = stream}, shape,
-              static_cast<const T*>(buffers.logits), buffers.labels, buffers.rows,
-              buffers.criterion, static_cast<T*>(buffers.d_logits), buffers.state, out);
+  if (!buffers.criterion.plain())
+    launch_form<T, group, Form::general>(shape, buffers, stream);
+  else if (buffers.rows != nullptr)
+    launch_form<T, group, Form::mixed>(shape, buffers, stream);
+  else
+    launch_form<T, group, Form::plain>(shape, buffers, stream);
 }
 
 }  // namespace

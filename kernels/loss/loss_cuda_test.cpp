@@ -95,33 +95,82 @@ TEST_P(LossCuda, SoftmaxXentScalesTheGradientAlone) {
   expect_xent(Batch(dtype(), 128, 10, 3, 9), on_device.data(), 1024);
 }
 
+// One row whose loss is NaN: its top-1, by both kernels, and its gradient.
+void expect_nan(const Batch& b) {
+  const Expected e = expected_of(b, 1);
+  const Floats logits(b.dtype, b.logits), d_logits(b.dtype, b.logits.size());
+  const Array<std::int32_t> labels(b.labels), correct(1), alone(1);
+  const Array<float> loss(1);
+  softmax_xent(b.shape,
+               {.logits = logits.data(),
+                .labels = labels.data(),
+                .loss = loss.data(),
+                .correct = correct.data(),
+                .d_logits = d_logits.data()},
+               b.dtype, nullptr);
+  top1(b.shape, logits.data(), labels.data(), alone.data(), b.dtype, nullptr);
+  EXPECT_TRUE(std::isnan(loss.value()));
+  EXPECT_TRUE(std::isnan(d_logits.values()[1]));
+  EXPECT_EQ(d_logits.values().back(), 0.0F) << "padding";
+  EXPECT_EQ(correct.value(), e.correct);
+  EXPECT_EQ(alone.value(), e.correct);
+}
+
+// Rows of a group of lanes and of a whole block.
+constexpr std::size_t few_and_many[] = {10, 5001};
+
 // As std::max_element: a NaN is the first maximum in the first place, and nowhere else.
 TEST_P(LossCuda, Nan) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const std::size_t at : {0U, 2U, 3U})
-    for (const std::int32_t label : {0, 2, 3, 9}) {
-      Batch b(dtype(), 1, 10, 1, 10);
-      b.logits[9] = 5;
-      b.logits[at] = nan;
+  for (const std::size_t classes : few_and_many)
+    for (const std::size_t at : {0U, 2U, 3U})
+      for (const std::int32_t label : {0, 2, 3, 9}) {
+        SCOPED_TRACE(::testing::Message()
+                     << classes << " classes, NaN at " << at << ", label " << label);
+        Batch b(dtype(), 1, classes, 1, 10);
+        b.logits[9] = 5;
+        b.logits[at] = std::numeric_limits<float>::quiet_NaN();
+        b.labels = {label};
+        expect_nan(b);
+      }
+}
+
+TEST_P(LossCuda, NothingButMinusInfinity) {
+  for (const std::size_t classes : few_and_many)
+    for (const std::int32_t label : {0, 3, 9}) {
+      SCOPED_TRACE(::testing::Message() << classes << " classes, label " << label);
+      Batch b(dtype(), 1, classes, 1, 10);
+      std::fill_n(b.logits.begin(), classes, -std::numeric_limits<float>::infinity());
       b.labels = {label};
-      const Expected e = expected_of(b, 1);
-      const Floats logits(dtype(), b.logits), d_logits(dtype(), b.logits.size());
-      const Array<std::int32_t> labels(b.labels), correct(1), alone(1);
-      const Array<float> loss(1);
-      softmax_xent(b.shape,
-                   {.logits = logits.data(),
-                    .labels = labels.data(),
-                    .loss = loss.data(),
-                    .correct = correct.data(),
-                    .d_logits = d_logits.data()},
-                   dtype(), nullptr);
-      top1(b.shape, logits.data(), labels.data(), alone.data(), dtype(), nullptr);
-      EXPECT_TRUE(std::isnan(loss.value()));
-      EXPECT_TRUE(std::isnan(d_logits.values()[1]));
-      EXPECT_EQ(d_logits.values().back(), 0.0F) << "padding";
-      EXPECT_EQ(correct.value(), e.correct) << "NaN at " << at << ", label " << label;
-      EXPECT_EQ(alone.value(), e.correct) << "NaN at " << at << ", label " << label;
+      expect_nan(b);
     }
+}
+
+// Of a whole block, with several vectors a lane: the label's logit alone, and one as large before
+// and after it in its own vector, in its lane's next one and in those of others; a larger one;
+// lanes with nothing but -inf; the last class; a row that does not count.
+TEST_P(LossCuda, ManyClasses) {
+  constexpr std::int32_t classes = 13001, label = 8205, none = -1;
+  const auto width = static_cast<std::int32_t>(16 / size_bytes(dtype()));
+  const std::int32_t equals[] = {
+      none, label - 1, label + 1, label - 512 * width, label + 512 * width, 0, 8, classes - 1};
+  Batch b(dtype(), std::size(equals) + 4, classes, 3, 5);
+  const auto logit = [&](std::size_t row, std::int32_t k) -> float& {
+    return b.logits[row * idx(b.shape.pitch) + static_cast<std::size_t>(k)];
+  };
+  for (std::size_t r = 0; r < b.rows(); ++r) {
+    b.labels[r] = label;
+    logit(r, label) = 8;
+    if (r < std::size(equals) && equals[r] > none && equals[r] < classes) logit(r, equals[r]) = 8;
+  }
+  std::size_t row = std::size(equals);
+  logit(row++, 4000) = 9;
+  std::fill_n(&logit(row++, 0), 8000, -std::numeric_limits<float>::infinity());
+  b.labels[row] = classes - 1;
+  logit(row++, classes - 1) = 10;
+  b.labels[row] = none;
+  expect_xent(b);
+  b.mix();
+  expect_xent(b);
 }
 
 TEST_P(LossCuda, SoftmaxXentOfNoRows) {
@@ -145,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, LossCuda, ::testing::Values(DType::f32, DType::
                          [](const auto& of) { return std::string(name(of.param)); });
 
 TEST(LossCudaRows, MayBeMoreThanBlocks) {
-  const Batch b(DType::f16, 540, 520, 4, 1);
+  const Batch b(DType::f16, 1420, 520, 4, 1);
   const Xent xent(b);
   xent.expect(xent.run(true, nullptr), 1);
 }

@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -127,41 +126,42 @@ std::string_view shard_prefix(std::string_view file, std::string_view split) {
   return file.substr(0, digits - ending.size() - 1);
 }
 
-// The files of a split, by one of its names (val, test); empty when there are none. Throws
-// DataError when the folder holds several sets.
-std::vector<std::string> files_of(const std::string& spec, std::span<const std::string_view> splits,
+// The files of a split; empty when there are none. Throws DataError when the folder holds several
+// sets.
+std::vector<std::string> files_of(const std::string& spec, std::string_view split,
                                   std::span<const Entry> entries) {
   std::vector<std::string> single;
   std::vector<std::string> shards;
   std::string_view prefix;
   for (const Entry& entry : entries) {
-    for (const std::string_view split : splits) {
-      const std::string path = fmt::format("{}/{}", spec, entry.name);
-      if (entry.name == fmt::format("{}.npy", split) ||
-          entry.name == fmt::format("{}-tokens.npy", split) ||
-          entry.name == fmt::format("{}.bin", split) ||
-          (entry.name == fmt::format("{}.safetensors", split) &&
-           SafetensorsFile(path).find("token") != nullptr))
-        single.push_back(path);
-      if (const std::string_view found = shard_prefix(entry.name, split); !found.empty()) {
-        if (!shards.empty() && found != prefix)
-          fail<DataError>("{}: holds the tokens of both {} and {}; give each its own folder", spec,
-                          printable(prefix), printable(found));
-        prefix = found;
-        shards.push_back(path);
-      }
+    const std::string path = fmt::format("{}/{}", spec, entry.name);
+    if (entry.name == fmt::format("{}.npy", split) ||
+        entry.name == fmt::format("{}-tokens.npy", split) ||
+        entry.name == fmt::format("{}.bin", split) ||
+        (entry.name == fmt::format("{}.safetensors", split) &&
+         SafetensorsFile(path).find("token") != nullptr))
+      single.push_back(path);
+    if (const std::string_view found = shard_prefix(entry.name, split); !found.empty()) {
+      if (!shards.empty() && found != prefix)
+        fail<DataError>("{}: holds the tokens of both {} and {}; give each its own folder", spec,
+                        printable(prefix), printable(found));
+      prefix = found;
+      shards.push_back(path);
     }
   }
   if (single.empty()) return shards;
   single.insert(single.end(), shards.begin(), shards.end());
   if (single.size() > 1)
-    fail<DataError>("{}: holds the {} split more than once: {}; keep one of them", spec, splits[0],
+    fail<DataError>("{}: holds the {} split more than once: {}; keep one of them", spec, split,
                     first_few(single));
   return single;
 }
 
-constexpr std::array<std::string_view, 1> train_names{"train"};
-constexpr std::array<std::string_view, 2> val_names{"val", "test"};
+// `val`, else `test`.
+std::vector<std::string> val_files_of(const std::string& spec, std::span<const Entry> entries) {
+  std::vector<std::string> files = files_of(spec, "val", entries);
+  return files.empty() ? files_of(spec, "test", entries) : files;
+}
 
 // Files of one split, opened; the vocabulary is what they say, else 0.
 struct OpenSplit {
@@ -247,8 +247,11 @@ std::vector<Entry> entries_of(const std::string& spec) {
 bool has_tokens(const std::string& spec) {
   if (!is_folder(spec)) return exists(spec) && is_token_file_name(spec);
   const std::vector<Entry> entries = entries_of(spec);
-  return !files_of(spec, train_names, entries).empty() ||
-         !files_of(spec, val_names, entries).empty();
+  return !files_of(spec, "train", entries).empty() || !val_files_of(spec, entries).empty();
+}
+
+bool has_val_tokens(const std::string& spec) {
+  return is_folder(spec) && !val_files_of(spec, entries_of(spec)).empty();
 }
 
 TokenData open_tokens(const std::string& spec, const TokenOptions& options) {
@@ -259,8 +262,8 @@ TokenData open_tokens(const std::string& spec, const TokenOptions& options) {
   if (!exists(spec)) fail<DataError>("{}: there is no such file or folder", spec);
   if (is_folder(spec)) {
     const std::vector<Entry> entries = entries_of(spec);
-    train_paths = files_of(spec, train_names, entries);
-    val_paths = files_of(spec, val_names, entries);
+    train_paths = files_of(spec, "train", entries);
+    val_paths = val_files_of(spec, entries);
     if (train_paths.empty())
       fail<DataError>(
           "{}: has no tokens to train on: no train.safetensors with a tensor `token`, train.npy, "

@@ -95,8 +95,9 @@ struct TokenData {
 
 // Whether `spec` is a folder with a split of tokens, or a .bin, .npy or .safetensors file.
 bool has_tokens(const std::string& spec);
+bool has_val_tokens(const std::string& spec);  // a folder with files of val, or test
 
-// Opens the folder `spec` with the splits train and val (or test), each as SPLIT.safetensors,
+// Opens the folder `spec` with the splits train and val (else test), each as SPLIT.safetensors,
 // SPLIT.npy, SPLIT-tokens.npy, SPLIT.bin, or llm.c's *_SPLIT.bin or *_SPLIT_*.bin; or a single file
 // (docs/tokens.md). Throws DataError naming the file and the byte, UsageError for wrong options.
 TokenData open_tokens(const std::string& spec, const TokenOptions& options = {});

@@ -267,7 +267,9 @@ TEST_F(Tokens, RefusesOtherTensorsAndFolders) {
   write("train.safetensors", StoredType::u16, Narrow{1});
   EXPECT_THAT(refusal(), HasSubstr("holds the train split more than once"));
   std::filesystem::remove(folder_ / "train.npy");
-  write_npy_tokens("test.npy", {1, 2});
+  write_npy_tokens("test.npy", {1, 2, 3});
+  EXPECT_EQ(open_tokens(folder_.path(), {}).val.size(), 2U) << "val, else test";
+  write_npy_tokens("val-tokens.npy", {1, 2});
   EXPECT_THAT(refusal(), HasSubstr("holds the val split more than once"));
   const std::string other = folder_ / "other.safetensors";
   write_safetensors(other, {}, {});

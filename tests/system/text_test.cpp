@@ -124,6 +124,18 @@ TEST_F(Text, GoesToTransformersAndBack) {
               HasSubstr("config.json: --model-option bias=yes --model-option gelu=erf"));
   EXPECT_EQ(Json::parse(theirs.out)["loss"], Json::parse(ours.out)["loss"]);
 
+  // The run's own options yield to those of its export, which has biases.
+  const std::string without = folder_ / "without", its = folder_ / "its";
+  ASSERT_EQ(run(with(start(without), "--steps", "10", "--model-option", "bias=no")).exit_code, 0);
+  ASSERT_EQ(run({"weights", "export", without, its}).exit_code, 0);
+  const std::vector<std::string> own{"eval", without, "--weights", its + "/model.safetensors",
+                                     "--json"};
+  const Ended of_export = run(own), of_run = run({"eval", without, "--json"});
+  ASSERT_EQ(of_export.exit_code, 0) << of_export.err;
+  EXPECT_NEAR(Json::parse(of_export.out)["loss"].get<double>(),
+              Json::parse(of_run.out)["loss"].get<double>(), 1e-6);
+  EXPECT_EQ(run(with(own, "--model-option", "bias=no")).exit_code, 2);
+
   const Ended other = run(with(eval, "--model-option", "heads=2"));
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, AllOf(HasSubstr("--model-option heads=2: "), HasSubstr("has heads=4")));
@@ -170,6 +182,10 @@ TEST_F(Text, TakesValidationFromTheEndOfOneFile) {
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
   EXPECT_EQ(Json::parse(evaluated.out)["tokens"], 499);
   expect_logits_of(Json::parse(evaluated.out)["loss"].get<double>(), 499);
+  // Of a folder with tokens for validation these are taken, not a share of others.
+  const Ended elsewhere = run({"eval", out_, "--data", data_, "--json"});
+  ASSERT_EQ(elsewhere.exit_code, 0) << elsewhere.err;
+  EXPECT_EQ(Json::parse(elsewhere.out)["tokens"], 300);
   // Tokens that were trained on would be validated on.
   const Ended other =
       run({"train", "--resume", out_, "--val-split", "0.5", "--allow-changed-data"});

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "data/formats/tokens.h"
 #include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -148,9 +149,13 @@ Subject subject_of(const Parser& parser, const EvalRequest& request) {
                   {"run", "--checkpoint", "--split", "--weights", "--allow-missing", "--logits",
                    "--check-numerics", "--no-ema", "--json", "--confusion"});
   RunOptions& options = subject.options;
-  if (subject.is_run())
+  if (subject.is_run()) {
     locate_data(subject.config(), subject.checkpoint().string(), parser, options);
-  else if (options.data.empty())
+    // As with images, data's own part counts more than the share that the run took of others.
+    if (models::find(options.model).is_text() && !parser.given("--val-split") &&
+        data::has_val_tokens(options.data))
+      options.val_split = -1;
+  } else if (options.data.empty())
     fail<UsageError>("which data? Give a folder with --data: {} is a model, not a run",
                      options.model);
   return subject;

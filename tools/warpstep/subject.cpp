@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "data/transforms/recipe.h"
@@ -55,7 +56,11 @@ Subject::Subject(const Parser& parser, const SubjectRequest& request, const RunO
   const std::string file = checkpoint_.string();
   stored_ = stored_options(*config_, file, parser, typed);
   options = merged(parser, typed, stored_, handled);
+  // A config.json beside the weights counts more than the run's options, but not than typed ones.
+  std::vector<std::string> of_run;
+  if (weights && !parser.given("--model-option")) of_run = std::exchange(options.model_option, {});
   adopt_config_beside(request.weights, options);
+  if (options.model_option.empty()) options.model_option = std::move(of_run);
 }
 
 fs::path Subject::file() const {

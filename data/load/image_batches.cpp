@@ -318,6 +318,14 @@ void ImageBatches::pad_row(std::int64_t row, const SlotView& slot) const {
   std::fill(image.begin(), image.end(), std::uint8_t{0});
   slot.labels[idx(row)] = -1;
   slot.plans[idx(row)] = {.source = static_cast<std::uint32_t>(is_resident_ ? 0 : row)};
+  if (!options_.pixels) return;
+  // As the step makes it of black bytes: the statistics of batch norms have this row, too.
+  const std::vector<std::uint8_t> black(idx(shape_.count()));
+  RowPlan of_bytes = slot.plans[idx(row)];
+  of_bytes.source = 0;
+  const ImageExtent extent{shape_[0], shape_[1]};
+  apply_pixels(*options_.pixels, std::span(&of_bytes, 1), 0, black.data(), extent, extent,
+               reinterpret_cast<float*>(image.data()));
 }
 
 void ImageBatches::make_row(std::uint64_t index, Position position, std::int64_t row,
@@ -391,8 +399,9 @@ void ImageBatches::replace_bad(const SlotView& slot, std::int64_t samples,
   for (const BadSample& sample : bad) is_bad[idx(sample.row)] = 1;
   for (BadSample& sample : bad) {
     const std::int64_t row = sample.row;
-    const bool copied = options_.errors == DataErrors::skip && copy_good_row(slot, row, is_bad);
-    // With nothing to copy: the last batch of an evaluation may be this row alone.
+    // An evaluation would count the copied row twice.
+    const bool copied =
+        options_.errors == DataErrors::skip && !evaluates() && copy_good_row(slot, row, is_bad);
     if (!copied && (options_.errors == DataErrors::mask || evaluates())) {
       pad_row(row, slot);
     } else if (!copied) {

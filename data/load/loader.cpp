@@ -392,6 +392,11 @@ LoaderStats Loader::stats() const {
   return stats;
 }
 
+void Loader::know_bad(std::uint64_t index) {
+  const std::lock_guard lock(mutex_);
+  if (index < samples()) bad_indices_.insert(index);
+}
+
 std::vector<BadSample> Loader::bad_samples(std::size_t from) const {
   const std::lock_guard lock(mutex_);
   return {bad_.begin() + static_cast<std::ptrdiff_t>(std::min(from, bad_.size())), bad_.end()};

@@ -119,6 +119,8 @@ class Loader : public BatchSource {
   // `from` on.
   std::vector<BadSample> bad_samples(std::size_t from = 0) const;
   std::size_t bad_count() const { return bad_count_.load(std::memory_order_relaxed); }
+  // A sample that an earlier process of the run could not decode: it counts for max_bad, too.
+  void know_bad(std::uint64_t index);
 
  private:
   struct Slot {

@@ -414,7 +414,11 @@ std::size_t Trainer::most_in_flight() const {
 // Ranks have the same scores, so they stop alike.
 void Trainer::watch(Progress& progress) const {
   if (options_.patience == 0) progress.watch.reset();
-  if (options_.patience == 0 || progress.step == 0) return;
+  // The one at the end of --steps, in mid-epoch, is none of an uninterrupted run.
+  const std::uint64_t every = options_.evaluate_every_epochs;
+  const bool ends_epochs = every > 0 && progress.next.step == 0 && progress.next.epoch % every == 0;
+  if (options_.patience == 0 || progress.step == 0 || !(evaluation_step(progress) || ends_epochs))
+    return;
   const Score& score = progress.evaluation->score;
   const bool loss = options_.watch_loss;
   const double now = loss ? score.loss() : score.accuracy();

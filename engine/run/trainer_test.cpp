@@ -183,6 +183,17 @@ TEST(Trainer, CountsWorseEvaluationsAcrossPauses) {
   EXPECT_EQ(run.train(options), "s10 s11 s12 e12 v12 c12 finished");
 }
 
+TEST(Trainer, CountsNoEvaluationThatOnlyTheEndOfTheStepsMakes) {
+  const TrainOptions options{.epochs = 9, .patience = 2, .min_delta = 100, .watch_loss = true};
+  TrainOptions stops = options;
+  stops.max_steps = 5;
+  SmallRun run, alone;
+  EXPECT_EQ(run.train(stops), "s1 s2 s3 e3 v3 c3 s4 s5 v5 c5 finished");
+  EXPECT_THAT(run.train(options), testing::EndsWith("v9 c9 stopped early"));
+  EXPECT_THAT(alone.train(options), testing::EndsWith("v9 c9 stopped early"));
+  EXPECT_EQ(run.progress.watch->worse, alone.progress.watch->worse);
+}
+
 TEST(Trainer, ForgetsTheBestWhereNothingWatches) {
   TrainOptions options{.epochs = 9, .patience = 1, .min_delta = 100, .watch_loss = true};
   SmallRun run;

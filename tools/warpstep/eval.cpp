@@ -28,6 +28,7 @@
 #include "tools/warpstep/logits.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
@@ -321,6 +322,9 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   Subject subject = subject_of(parser, request);
   RunOptions& options = subject.options;
   check_logits_path(request.logits, request.confusion, options);
+  // Of each rank, with its batch.
+  if (subject.is_run() && !parser.given("--limit-batches") && !parser.given("--batch"))
+    options.limit_batches *= static_cast<std::uint64_t>(ranks_of(subject.config()));
   const Device device = open_device(options);
   std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
   const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;

@@ -90,9 +90,18 @@ void keep_lines(const std::filesystem::path& path, const std::function<bool(cons
 }
 
 BadSampleLog::BadSampleLog(std::filesystem::path file, const Source& training, const Source& test)
-    : file_(std::move(file)),
+    : file_(file),
       training_{"train", training.loader.get(), 0},
-      test_{"test", test.loader.get(), 0} {}
+      test_{"test", test.loader.get(), 0} {
+  if (!std::filesystem::exists(file)) return;
+  std::istringstream lines(read_file(file));  // of the run's earlier processes, by keep_lines()
+  for (std::string text; std::getline(lines, text);) {
+    const Json line = parse_json<Json>(text);
+    const bool is_test = line.value("split", "") == "test";
+    (is_test ? test : training).loader->know_bad(line.value("sample", std::uint64_t{0}));
+    ++rows_;
+  }
+}
 
 BadSampleLog::~BadSampleLog() {
   if (std::uncaught_exceptions() == 0) return;

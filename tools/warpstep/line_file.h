@@ -52,7 +52,7 @@ class BadSampleLog final : public TrainObserver {
   void on_evaluation(const EvaluationRecord& record) override;
   void sync() { file_.sync(); }               // before a checkpoint, as metrics.jsonl
   void close() { file_.close(); }             // at the end of the run; throws errors
-  std::size_t rows() const { return rows_; }  // of all steps and evaluations so far
+  std::size_t rows() const { return rows_; }  // of all steps and evaluations of the run so far
 
  private:
   struct Split {

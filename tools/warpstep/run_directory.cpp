@@ -17,6 +17,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "data/io/file.h"
@@ -239,11 +240,20 @@ Json blocks_json(const std::vector<BlockStatistics>& blocks) {
   return all;
 }
 
-// Those of later steps will be found again.
-void forget_bad_samples(const fs::path& path, std::uint64_t step) {
+// Those of later steps, and of an evaluation that is made again, will be found again.
+void forget_bad_samples(const fs::path& path, const Progress& progress) {
   if (fs::is_symlink(path)) fs::remove(path);  // its target does not belong to the run
   if (!fs::exists(path)) return;
-  keep_lines(path, [step](const Json& line) { return count_at(line, "run_step") <= step; });
+  keep_lines(path, [&progress](const Json& line) {
+    const std::uint64_t run_step = count_at(line, "run_step"), epoch = count_at(line, "epoch"),
+                        step = count_at(line, "step");
+    if (run_step > progress.step) return false;
+    if (line.at("split") == "test")
+      return run_step < progress.step ||
+             (progress.evaluation && progress.evaluation->step == run_step);
+    // Of a step that failed, which is not counted yet.
+    return std::tuple(epoch, step) <= std::tuple(progress.next.epoch + 1, progress.next.step);
+  });
 }
 
 }  // namespace
@@ -314,7 +324,7 @@ RunDirectory RunDirectory::reopen(const fs::path& path, const Progress& progress
     run.collect(line);
     return true;
   });
-  forget_bad_samples(path / "bad_samples.jsonl", progress.step);
+  forget_bad_samples(path / "bad_samples.jsonl", progress);
   run.metrics_.open();
   return run;
 }

@@ -20,6 +20,7 @@
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
+#include "tools/warpstep/say.h"
 #include "tools/warpstep/summary.h"
 #include "tools/warpstep/text_table.h"
 
@@ -88,6 +89,7 @@ void read_metrics(const fs::path& file, RunRecord& run) {
     run.steps = static_cast<std::uint64_t>(step);
     if (line.value("kind", Json()) != "evaluation" || !std::isfinite(loss)) continue;
     if (line.contains("tokens")) run.items = Items::tokens;
+    if (run.steps == 0) continue;  // before training: no checkpoint has these weights
     const double accuracy = number("accuracy");
     const Scored scored{run.steps, epoch >= 0 ? static_cast<std::uint64_t>(epoch) : 0,
                         std::isfinite(accuracy) ? accuracy : 0, loss};

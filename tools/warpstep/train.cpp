@@ -371,8 +371,8 @@ Json summary_of(const Job& job, const Ending& ending, const Totals& totals, cons
   summary["bad_rows"] = bad.rows();
   summary["loading"] = loading_json(job.training);
   if (totals.steps == 0)  // keep the measurements of an earlier process
-    for (const Json earlier = earlier_summary(run); const char* key : {"bad_rows", "loading"})
-      if (earlier.contains(key)) summary[key] = earlier.at(key);
+    if (const Json earlier = earlier_summary(run); earlier.contains("loading"))
+      summary["loading"] = earlier.at("loading");
   if (ending.outcome == Outcome::stopped_early)
     summary["stopped_early"] = early_json(*ending.progress.watch, job.options.min_delta);
   return summary;

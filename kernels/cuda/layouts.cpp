@@ -1,9 +1,11 @@
 // How the CUDA backend stores values: rows of channels (NHWC), whose innermost axis is rounded up
 // to 16 bytes of elements, so that every kernel moves whole vectors and tensor cores get the
 // alignment they need: in 16 bits 3 channels of an image become 8, and 10 classes become 16.
-// Weights are padded to match their layer's input and output. The padding is zero and stays zero:
-// zero weights give zero channels, whose gradients are zero. Reshaped values and those of
-// convolutions in groups must be plain: a Reorder, a visible call, converts them.
+// Long rows that need padding, GPT-2's 50257 logits for one, are rounded up to 128 bytes: with
+// 50264 of them every second row would begin in the middle of a memory sector of 32 bytes. Weights
+// are padded to match their layer's input and output. The padding is zero and stays zero: zero
+// weights give zero channels, whose gradients are zero. Reshaped values and those of convolutions
+// in groups must be plain: a Reorder, a visible call, converts them.
 #include <algorithm>
 #include <map>
 
@@ -60,7 +62,11 @@ class LayoutPass {
   Shape stored(int id) const { return stored_shape(graph_.value(id)); }
   Shape logical(int id) const { return graph_.value(id).type.shape; }
   Shape padded(int id) const { return with_last(logical(id), round_up(logical(id).back())); }
-  std::int64_t round_up(std::int64_t n) const { return (n + vector_ - 1) / vector_ * vector_; }
+  // A long row of whole vectors stays as it is: with padding its reshape would need a Reorder.
+  std::int64_t round_up(std::int64_t n) const {
+    const std::int64_t to = n > 4096 && n % vector_ != 0 ? 8 * vector_ : vector_;
+    return (n + to - 1) / to * to;
+  }
   void store(int id, const Shape& shape) {
     graph_.value(id).layout = layout_of(graph_.value(id).type, shape);
   }

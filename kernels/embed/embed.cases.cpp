@@ -66,6 +66,7 @@ void add_embed(List list) {
            EmbedSize{"the first and the last token of 300", 400, 300, 8, 12, {Kind::ends, 300}},
            EmbedSize{"two tokens of 90", 390, 90, 130, 33, {Kind::labels, 2}},
            EmbedSize{"all tokens different", 96, 96, 32, 24, {Kind::permuted, 1}},
+           EmbedSize{"4099 tokens", 24, 4099, 8, 16, {Kind::labels, 4099}},
            EmbedSize{"more tokens than one chunk", 1500, 40, 100, 20, {Kind::labels, 40}},
        }) {
     list.add(size.label, [&](Case& c) { embedded(c, size); });

@@ -79,6 +79,7 @@ static void add_linear(List list) {
            Size{"odd", 3, 17, 5},
            Size{"no bias", 3, 24, 30, false},
            Size{"1000 classes", 3, 32, 1000},
+           Size{"4099 classes", 3, 8, 4099},
            Size{"10 outputs", 130, 264, 10},
            Size{"3 outputs", 5, 8, 3},
            Size{"3 outputs of one row", 1, 264, 3},

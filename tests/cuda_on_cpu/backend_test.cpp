@@ -445,6 +445,23 @@ TEST(CudaBackend, WantsGeluInLinearLayersOnlyWhereItPays) {
   }
 }
 
+TEST(CudaBackend, PadsLongRowsToWholeSectors) {
+  const auto stored = [](std::int64_t classes, Precision precision) {
+    Graph graph;
+    const Tensor x = graph.input("x", {DType::f32, {2, 16}});
+    linear("fc", x, {.out = classes});
+    graph = apply_precision(std::move(graph), precision);
+    open_tested_backend(backend_name)->choose_layouts(graph);
+    const Value& weight = graph.value(graph.parameters[0].value);
+    return weight.layout.bytes / 16 / size_bytes(weight.type.dtype);
+  };
+  EXPECT_EQ(stored(10, Precision::fp16), 16U);
+  EXPECT_EQ(stored(4095, Precision::fp16), 4096U);
+  EXPECT_EQ(stored(4104, Precision::fp16), 4104U);  // needs no padding
+  EXPECT_EQ(stored(50257, Precision::fp16), 50304U);
+  EXPECT_EQ(stored(50257, Precision::fp32), 50272U);
+}
+
 // An evaluation's step has no moments, and reads the weights as the training step stores them.
 TEST(CudaBackend, StoresWeightsAlikeWhateverTheirMomentsAre) {
   for (const std::string_view model : {"mlp", "cifar10cnn"}) {

@@ -1,6 +1,8 @@
 // Binds the end and the beginning of a step to their launchers.
 #include "kernels/update/update.cuda.h"
 
+#include <algorithm>
+
 #include "engine/run/store.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/update/gradients.h"
@@ -10,6 +12,15 @@ namespace {
 
 std::byte* element_at(void* address, std::int64_t element, DType dtype) {
   return static_cast<std::byte*>(address) + idx(element) * size_bytes(dtype);
+}
+
+// Whether a check has just read the gradients upwards: the L2 cache has the last of them, so that
+// the update begins there. Without a check it has those that the backward half wrote last, the
+// first ones.
+bool is_after_check(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes, [](const Node& node) {
+    return std::holds_alternative<CheckGradients>(node.op);
+  });
 }
 
 // A kernel over `count` elements, padding included. The inputs are those of Update; UpdateAll's
@@ -22,7 +33,7 @@ std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
       std::string(name(op.optimizer.kind)),
       [op, place = run.begin, part = own_part(operands.graph, run),
        stored = op.optimizer.moment_dtype, rule = update_rule(op.optimizer),
-       dtype = operands.dtype_in(1),
+       downwards = is_after_check(operands.graph), dtype = operands.dtype_in(1),
        copies = operands.dtype_in(op.copy ? static_cast<int>(op.operands()) - 1 : 1)](
           const Buffers& b, CudaStream& s) {
         const int moments = op.optimizer.moments();
@@ -37,7 +48,8 @@ std::unique_ptr<Kernel> bind_update(const Update& op, const Operands& operands,
                 .second = moments > 1 ? element_at(b.in[4], part.moments, stored) : nullptr,
                 .moments = stored,
                 .place = place + part.begin,
-                .copy = op.copy ? at(op.operands() - 1, copies) : nullptr},
+                .copy = op.copy ? at(op.operands() - 1, copies) : nullptr,
+                .downwards = downwards},
                part.elements, dtype, copies, s.handle());
       });
 }

@@ -143,7 +143,8 @@ __global__ void __launch_bounds__(update_threads)
     update_kernel(UpdateRule rule, UpdateBuffers buffers, unsigned quads, unsigned rest) {
   await_previous();
   if (!updates(*buffers.state)) return;
-  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
+  const unsigned block = buffers.downwards ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+  const unsigned thread = block * update_threads + threadIdx.x;
   const Coefficients now = coefficients(rule, *buffers.state);
   if (thread < quads) step_quad<kind, G, C, M>(rule, now, buffers, std::size_t{thread} * quad);
   if (thread < rest)
@@ -230,6 +231,7 @@ __device__ inline bool not_finite(const uint4& v) {
 }
 
 constexpr unsigned vectors_per_thread = 4;
+constexpr unsigned sums_ahead = 8;  // in flight; more would need more registers
 
 // Stores the norm and the clipping factor, unless any block found an overflow.
 __device__ inline void settle_norm(double squares, float clip_norm, StepState& state) {
@@ -278,7 +280,16 @@ __global__ void __launch_bounds__(update_threads)
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
   if (!last_block(ticket)) return;
   double total = 0;
-  for (unsigned b = threadIdx.x; b < gridDim.x; b += update_threads) total += sums[b];
+  for (unsigned begin = threadIdx.x; begin < gridDim.x; begin += sums_ahead * update_threads) {
+    double part[sums_ahead];
+#pragma unroll
+    for (unsigned j = 0; j < sums_ahead; ++j) {
+      const unsigned b = begin + j * update_threads;
+      part[j] = b < gridDim.x ? sums[b] : 0;
+    }
+#pragma unroll
+    for (unsigned j = 0; j < sums_ahead; ++j) total += part[j];
+  }
   total = block_reduce(total, 0.0, Sum{});
   if (threadIdx.x > 0) return;
   if (squares != nullptr)

@@ -65,6 +65,7 @@ struct UpdateBuffers {
   DType moments = DType::f32;  // or bf16, rounded at random
   std::int64_t place = 0;      // of the first element in the sections, a multiple of 4
   void* copy = nullptr;        // 16-bit, null in f32
+  bool downwards = false;      // from the last block on
 };
 void update(const UpdateRule& rule, const UpdateBuffers& buffers, std::int64_t count,
             DType gradients, DType copies, cudaStream_t stream);

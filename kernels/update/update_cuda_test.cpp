@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "engine/core/error.h"
@@ -100,6 +101,20 @@ TEST_P(UpdateCuda, LeavesEverythingAfterAnOverflow) {
     update(update_rule(o), buffers(o, stored, gradients, on_device, true), 1027, dtype(), dtype(),
            nullptr);
     EXPECT_EQ(stored.all(), before);
+  }
+}
+
+TEST_P(UpdateCuda, GivesTheSameBitsDownwards) {
+  const Array<StepState> state(std::vector<StepState>{third_step()});
+  const Floats gradients(dtype(), random_values(5027, 1, 4));
+  for (const Optimizer& o : optimizers()) {
+    const Stored up(dtype(), 5027), down(dtype(), 5027);
+    UpdateBuffers of_down = buffers(o, down, gradients, state, true);
+    of_down.downwards = true;
+    update(update_rule(o), buffers(o, up, gradients, state, true), 5027, dtype(), dtype(), nullptr);
+    update(update_rule(o), of_down, 5027, dtype(), dtype(), nullptr);
+    const std::vector<float> expected = up.all(), actual = down.all();  // roots of squares below 0
+    EXPECT_EQ(std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)), 0);
   }
 }
 

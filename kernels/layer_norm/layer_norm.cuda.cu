@@ -202,17 +202,26 @@ __device__ inline void add_quads(float* to, const float (&more)[width]) {
   store_quads(to, sum);
 }
 
+// Whether `second` is read with the rest of the row: d_s may replace it, so that after the first
+// store each of its vectors would be a latency of its own.
+template <class T, class D>
+inline constexpr bool reads_second_ahead = D::resident && sizeof(T) == 2;
+
 // The thread's part of a row of d_y and of h = (s - mean) inv_std.
 template <class T, class D>
 struct GradPart {
+  using Vector = Packed<T, D::width>;
+  static constexpr int kept = D::resident ? D::vectors : 1;
   const GradRows<T>& of;
   std::size_t begin;
   float mean, inv_std;
-  Packed<T, D::width> d_y[D::resident ? D::vectors : 1], s[D::resident ? D::vectors : 1];
+  Vector d_y[kept], s[kept], second[reads_second_ahead<T, D> ? kept : 1];  // 0 without a second
 
   __device__ void read_at(int j, unsigned channel) {
     d_y[j] = read<D::width>(of.d_y + begin + channel);
     s[j] = read<D::width>(of.s + begin + channel);
+    if constexpr (reads_second_ahead<T, D>)
+      if (of.second != nullptr) second[j] = read<D::width>(of.second + begin + channel);
   }
   // Calls body(j, channel, d_y, h, gamma d_y) for the thread's vectors.
   template <class Body>
@@ -239,7 +248,8 @@ __device__ inline void row_gradient(const GradRows<T>& of, const RowShape& shape
                                     OwnSums<D>& sums, float* own) {
   constexpr int width = D::width;
   const auto count = static_cast<float>(shape.real);
-  GradPart<T, D> part{of, std::size_t{row} * shape.channels, of.mean[row], of.inv_std[row], {}, {}};
+  GradPart<T, D> part{of, std::size_t{row} * shape.channels, of.mean[row], of.inv_std[row], {}, {},
+                      {}};
   if constexpr (D::resident)
     D::each(shape.columns, [&](int j, unsigned channel) { part.read_at(j, channel); });
   float g = 0, gh = 0;
@@ -254,12 +264,17 @@ __device__ inline void row_gradient(const GradRows<T>& of, const RowShape& shape
   const float mean_g = D::sum(g) / count, mean_gh = D::sum(gh) / count;
   part.each(shape.columns, [&](int j, unsigned channel, const float(&d_y)[width],
                                const float(&h)[width], const float(&scaled)[width]) {
+    // channel + i < real would be 24 numbers that ptxas keeps in registers.
+    const int left = static_cast<int>(shape.real) - static_cast<int>(channel);
     float d_s[width] = {}, of_gamma[width];
-    if (of.second != nullptr) load(of.second + part.begin + channel, d_s);
+    if constexpr (reads_second_ahead<T, D>)
+      unpack(part.second[j], d_s);
+    else if (of.second != nullptr)
+      load(of.second + part.begin + channel, d_s);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const float more = part.inv_std * (scaled[i] - mean_g - h[i] * mean_gh);
-      if (channel + i < shape.real) d_s[i] += more;
+      if (i < left) d_s[i] += more;
       of_gamma[i] = d_y[i] * h[i];
     }
     store(of.d_s + part.begin + channel, d_s);
@@ -276,20 +291,40 @@ __device__ inline void row_gradient(const GradRows<T>& of, const RowShape& shape
   });
 }
 
-// Writes the block's sums, added over its rows of threads.
+// Writes the sums of the block's rows of threads, added in order through shared memory.
 template <class D>
-__device__ inline void write_sums(OwnSums<D>& sums, const RowShape& shape, bool bias, float* own) {
-  const Place place{D::member(), D::row_of_block(), D::group, D::together};
+__device__ inline void write_added(const float (&own)[D::vectors][D::width], const RowShape& shape,
+                                   float* to) {
+  constexpr unsigned quads = D::group * D::vectors * D::width / 4;
+  static_assert(quads <= norm_block);
+  __shared__ float4 tile[D::together][quads];
+  __syncthreads();  // readers of an earlier call are done
+  D::each(shape.columns, [&](int j, unsigned channel) {
+    store_quads(&tile[D::row_of_block()][channel / 4].x, own[j]);
+  });
+  __syncthreads();
+  const unsigned quad = threadIdx.x;
+  if (quad >= shape.channels / 4) return;
+  float4 sum = tile[0][quad];
 #pragma unroll
-  for (int j = 0; j < D::vectors; ++j) {
-    if constexpr (D::together > 1) {
-      sum_column(sums.gamma[j], place);
-      if (bias) sum_column(sums.beta[j], place);
-    }
-    const unsigned column = static_cast<unsigned>(j) * D::group + D::member();
-    if (place.row > 0 || column >= shape.columns) continue;
-    store_quads(own + column * D::width, sums.gamma[j]);
-    if (bias) store_quads(own + shape.channels + column * D::width, sums.beta[j]);
+  for (unsigned row = 1; row < D::together; ++row) {
+    const float4 more = tile[row][quad];
+    sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+  }
+  *reinterpret_cast<float4*>(to + std::size_t{quad} * 4) = sum;
+}
+
+template <class D>
+__device__ inline void write_sums(const OwnSums<D>& sums, const RowShape& shape, bool bias,
+                                  float* own) {
+  if constexpr (D::together > 1) {
+    write_added<D>(sums.gamma, shape, own);
+    if (bias) write_added<D>(sums.beta, shape, own + shape.channels);
+  } else {
+    D::each(shape.columns, [&](int j, unsigned channel) {
+      store_quads(own + channel, sums.gamma[j]);
+      if (bias) store_quads(own + shape.channels + channel, sums.beta[j]);
+    });
   }
 }
 
@@ -302,28 +337,31 @@ inline constexpr unsigned adjoint_resident = !D::resident                 ? 4
 template <class T, class D>
 __global__ void __launch_bounds__(norm_block, adjoint_resident<D>)
     layer_norm_grad_kernel(GradRows<T> of, RowShape shape) {
-  float* own = of.partials + std::size_t{blockIdx.x} * (of.bias ? 2 : 1) * shape.channels;
+  const auto partials = [&] {  // not kept while the rows are added: registers are scarce
+    return of.partials + std::size_t{blockIdx.x} * (of.bias ? 2 : 1) * shape.channels;
+  };
+  float* own = nullptr;
   OwnSums<D> sums;
-  if constexpr (!D::resident)
+  if constexpr (!D::resident) {
+    own = partials();
     D::each(shape.columns, [&](int, unsigned channel) {
       store_quads(own + channel, sums.gamma[0]);
       if (of.bias) store_quads(own + shape.channels + channel, sums.beta[0]);
     });
+  }
   const unsigned step = gridDim.x * D::together;
   for (unsigned row = blockIdx.x * D::together + D::row_of_block(); row < shape.rows; row += step)
     row_gradient<T>(of, shape, row, sums, own);
-  if constexpr (D::resident) write_sums(sums, shape, of.bias, own);
+  if constexpr (D::resident) write_sums(sums, shape, of.bias, partials());
 }
 
-constexpr unsigned quads_a_block = 8;
-
-// Adds the blocks' partial sums, a quad of channels by 32 threads.
+// Adds the blocks' partial sums, a quad of channels (x) by a few threads (y).
 template <class T>
 __global__ void __launch_bounds__(column_threads)
     layer_norm_grad_sums(const float* __restrict__ partials, unsigned blocks, unsigned quads,
                          unsigned channels, T* __restrict__ d_gamma, T* __restrict__ d_beta) {
   const Place place{threadIdx.x, threadIdx.y, blockDim.x, blockDim.y};
-  const unsigned quad = blockIdx.x * quads_a_block + place.column;
+  const unsigned quad = blockIdx.x * blockDim.x + place.column;
   float total[4] = {};
   if (quad < quads)
     add_rows<float>(partials + std::size_t{quad} * 4, std::size_t{quads} * 4, 0, blocks, place,
@@ -332,6 +370,14 @@ __global__ void __launch_bounds__(column_threads)
   if (place.row > 0 || quad >= quads) return;
   const unsigned first = quad * 4;
   store(first < channels ? d_gamma + first : d_beta + (first - channels), total);
+}
+
+// The threads of a block: so many for each quad that the partial sums of all `blocks` are on their
+// way at once. 264 blocks of 768 channels with a bias are added by 192 blocks.
+dim3 block_of_sums(unsigned blocks) {
+  unsigned y = 1;
+  while (y * rows_a_thread < blocks) y *= 2;
+  return dim3(column_threads / y, y);
 }
 
 template <class T, class D>
@@ -372,12 +418,11 @@ void layer_norm_grad(const LayerNormShape& shape, const LayerNormGradBuffers& bu
                rows);
       });
     const unsigned quads = rows.channels / 4 * (bias ? 2 : 1);
+    static_assert(adjoint_blocks <= column_threads * rows_a_thread);
+    const dim3 block = block_of_sums(blocks);
     launch("layer_norm_grad_sums", layer_norm_grad_sums<T>,
-           {.grid = blocks_for(quads, quads_a_block),
-            .block = dim3(quads_a_block, column_threads / quads_a_block),
-            .stream = stream},
-           partials, blocks, quads, rows.channels, static_cast<T*>(buffers.d_gamma),
-           static_cast<T*>(buffers.d_beta));
+           {.grid = blocks_for(quads, block.x), .block = block, .stream = stream}, partials, blocks,
+           quads, rows.channels, static_cast<T*>(buffers.d_gamma), static_cast<T*>(buffers.d_beta));
   });
 }
 

@@ -55,7 +55,8 @@ void embed(const EmbedShape& shape, const std::int32_t* tokens, const void* tabl
 
 namespace {
 
-constexpr unsigned rows_ahead = 4;  // whose loads are in flight
+constexpr unsigned rows_ahead = 8;    // whose loads are in flight: those of a chunk of few tokens
+constexpr unsigned chunks_ahead = 8;  // likewise
 
 // The numbers of the tokens sorted by token, in chunks that depend on their count alone. A run, the
 // numbers of one token, may continue in the chunks after its first one. Each chunk has two rows of
@@ -144,7 +145,19 @@ __global__ void __launch_bounds__(embed_threads) embed_runs(TableGradient<T> of)
     of.give(now, column, sum);
 }
 
+// For each of the chunks from k on, whether it begins with `token`. Tokens are sorted: those that
+// do follow each other.
+template <class T>
+__device__ inline void begin_with(const TableGradient<T>& of, unsigned k, std::int32_t token,
+                                  bool (&found)[chunks_ahead]) {
+#pragma unroll
+  for (unsigned j = 0; j < chunks_ahead; ++j)
+    found[j] = k + j < of.chunks && of.token(of.begin(k + j)) == token;
+}
+
 // The run that begins in a chunk and continues, if there is one: its tail, then the heads after it.
+// A frequent token's run is in hundreds of chunks: eight heads are read at once, and meanwhile the
+// tokens of the next eight.
 template <class T>
 __global__ void __launch_bounds__(embed_threads) embed_joins(TableGradient<T> of) {
   constexpr int width = vector_width<T>;
@@ -155,13 +168,22 @@ __global__ void __launch_bounds__(embed_threads) embed_joins(TableGradient<T> of
   if (of.joined(of.begin(k)) && of.token(of.begin(k)) == token) return;  // began before
   float sum[width];
   load_quads(of.tail(k, column), sum);
-  for (unsigned m = k + 1;; ++m) {
-    float more[width];
-    load_quads(of.head(m, column), more);
+  bool mine[chunks_ahead];
+  begin_with(of, k + 1, token, mine);
+  for (unsigned first = k + 1; mine[0]; first += chunks_ahead) {
+    float heads[chunks_ahead][width];
 #pragma unroll
-    for (int i = 0; i < width; ++i) sum[i] += more[i];
-    const unsigned end = of.end(m);
-    if (end == of.count || of.token(end) != token) break;
+    for (unsigned j = 0; j < chunks_ahead; ++j)
+      if (mine[j]) load_quads(of.head(first + j, column), heads[j]);
+    bool next[chunks_ahead];
+    begin_with(of, first + chunks_ahead, token, next);
+#pragma unroll
+    for (unsigned j = 0; j < chunks_ahead; ++j) {
+      if (mine[j])
+#pragma unroll
+        for (int i = 0; i < width; ++i) sum[i] += heads[j][i];
+      mine[j] = next[j];
+    }
   }
   of.give(token, column, sum);
 }
@@ -183,10 +205,9 @@ __global__ void __launch_bounds__(column_threads)
   if (place.row == 0 && column < columns) store(d_positions + at, sum);
 }
 
-// Long enough that a run is in few chunks, and 1024 chunks or fewer, by 96 threads for 768
-// channels.
+// 1024 chunks or fewer, by 96 threads for 768 channels: three blocks per multiprocessor.
 unsigned tokens_a_chunk(std::int64_t tokens) {
-  return static_cast<unsigned>(tokens <= 32 * 1024 ? 32 : (tokens + 1023) / 1024);
+  return static_cast<unsigned>(tokens <= 8 * 1024 ? 8 : (tokens + 1023) / 1024);
 }
 
 unsigned power_of_two_within(unsigned count, unsigned most) {

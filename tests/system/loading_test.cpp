@@ -143,6 +143,23 @@ TEST_F(Loading, ToleratesBrokenSamplesOnRequest) {
   }
 }
 
+TEST_F(Loading, KnowsBrokenSamplesFromBeforeItStopped) {
+  for (const int number : {5, 60, 130})
+    put(data_ + "/train/" + file_name(number), std::string("not an image"));
+  const std::vector<std::string> policy{"--data-errors", "mask", "--max-bad", "0.1"};
+  const auto start = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.end(), policy.begin(), policy.end());
+    return train(data_, out, more);
+  };
+  ASSERT_EQ(start(a_, {}).exit_code, 0);
+  ASSERT_EQ(start(b_, {"--steps", "9"}).exit_code, 0);
+  ASSERT_EQ(run({"train", "--resume", b_, "--steps", "0"}).exit_code, 0);
+  EXPECT_EQ(read_file(b_ + "/bad_samples.jsonl"), read_file(a_ + "/bad_samples.jsonl"));
+  const Json alone = read_json(a_ + "/summary.json"), resumed = read_json(b_ + "/summary.json");
+  EXPECT_EQ(alone["bad_rows"], 6) << "three in each of two epochs";
+  EXPECT_EQ(resumed["bad_rows"], 6);
+}
+
 TEST_F(Loading, ToleratesABrokenFirstSample) {
   for (const char* broken : {"", "not an image"}) {
     put(data_ + "/train/" + file_name(0), std::string(broken));

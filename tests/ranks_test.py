@@ -180,6 +180,14 @@ def interrupted(jobs):
     assert (summary["outcome"], summary["steps"]) == ("interrupted", int(newest.stem.split("-")[1])), (summary, newest)
 
 
+def late(jobs):
+    """MPI itself waits without end for a rank that does not start."""
+    begin = time.monotonic()
+    job = jobs.start("-np", "1", *jobs.command("late", "--steps", "3", "--dist-timeout", "3"), ":", "-np", "1", "sleep", "60")
+    said = job.communicate(timeout=50)[1]
+    assert job.returncode == 1 and "not all ranks have started MPI after 3 s" in said and time.monotonic() - begin < 40, said
+
+
 def left(jobs):
     """Without a launcher that ends the others, they notice by themselves that a rank has ended. Each is the first of its
     launcher, as where one was started for each GPU."""
@@ -330,6 +338,8 @@ def slow_rank(jobs):
     parts[parts.index("--profile") + 1] = "spans"
     slow = ("env", f"LD_PRELOAD={planted}", "PLANT_SLOWER=400", *parts)  # five times as long
     finished(jobs.start("-np", "1", *parts, ":", "-np", "1", *slow))
+    ranks = subprocess.run([jobs.warpstep, "ranks", jobs.folder / "slow", jobs.folder / "slow/ranks/1"], check=True, capture_output=True, text=True)
+    assert "Rank 1" in ranks.stdout, ranks.stdout
     for run, expected in (("slow", "All ranks wait for rank 1"), ("slow/ranks/1", "The other ranks wait for this one, rank 1")):
         report = subprocess.run([jobs.warpstep, "report", jobs.folder / run, "--json"], check=True, capture_output=True, text=True)
         read = json.loads(report.stdout)
@@ -426,6 +436,6 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    tests = (equal_bits, elastic, whole_batch, shares, seen, slow_rank, half_an_update, masked, killed, hung, silent, interrupted, left,
-             unequal, alone)
+    tests = (equal_bits, elastic, whole_batch, shares, seen, slow_rank, half_an_update, masked, killed, hung, silent, interrupted, late,
+             left, unequal, alone)
     sys.exit(run(tests, sys.argv[1]))

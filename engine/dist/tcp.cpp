@@ -222,6 +222,13 @@ Socket connect_to_first(const TcpOptions& options, Time::time_point until) {
 
 // Accepts the ranks [first, size) and calls arrived(rank, greeting, place). A connection that does
 // not begin with a greeting is closed.
+// Whether the other side has closed. While ranks are awaited none sends more than its greeting.
+bool has_left(const Socket& socket) {
+  char byte = 0;
+  const ssize_t got = ::recv(socket.file(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 template <class Arrived>
 void accept_ranks(const Socket& listener, const World& world, int first, Time::time_point until,
                   std::vector<Socket>& sockets, Arrived arrived) {
@@ -254,8 +261,14 @@ void accept_ranks(const Socket& listener, const World& world, int first, Time::t
     if (greeting.size != world.size)
       fail<RankError>("a rank of a job of {} processes connected, and this job has {}",
                       greeting.size, world.size);
-    if (greeting.rank < first || greeting.rank >= world.size ||
-        sockets[static_cast<std::size_t>(greeting.rank)])
+    const bool is_rank = greeting.rank >= first && greeting.rank < world.size;
+    if (is_rank)
+      if (Socket& earlier = sockets[static_cast<std::size_t>(greeting.rank)];
+          earlier && has_left(earlier)) {  // it was started again
+        earlier = Socket();
+        ++missing;
+      }
+    if (!is_rank || sockets[static_cast<std::size_t>(greeting.rank)])
       fail<RankError>(
           "two processes are rank {0}, or {0} is not below the {1} ranks; RANK must differ",
           greeting.rank, world.size);

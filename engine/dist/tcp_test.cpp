@@ -122,6 +122,25 @@ TEST(Tcp, ClosesConnectionsOfOthers) {
   ::close(stranger);
 }
 
+TEST(Tcp, LetsARankStartAgainWhileOthersAreMissing) {
+  const std::uint16_t port = free_port();
+  std::thread first([&] {
+    Communicator communicator(open_tcp(options_of(0, 3, port)));
+    EXPECT_EQ(communicator.gather("a").size(), 3U);
+  });
+  TcpOptions brief = options_of(1, 3, port);
+  brief.timeout = std::chrono::milliseconds(700);
+  EXPECT_THROW(open_tcp(brief), RankError);  // and its connection is closed
+  std::thread second([&] {
+    Communicator communicator(open_tcp(options_of(1, 3, port)));
+    communicator.gather("b");
+  });
+  Communicator third(open_tcp(options_of(2, 3, port)));
+  EXPECT_THAT(third.gather("c"), ElementsAre("a", "b", "c"));
+  first.join();
+  second.join();
+}
+
 TEST(Tcp, SaysThatNoDescriptorsAreLeft) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

@@ -1,6 +1,7 @@
 #include "profiler/analysis/breakdown.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -225,6 +226,16 @@ void take_core_wait(Parts& parts, std::uint64_t ns, bool computes_on_host) {
 
 namespace {
 
+// A rank on the host polls for the others: of its waits for a core a share is in its exchanges.
+std::uint64_t outside_of_exchanges(std::uint64_t ns, const Parts& parts) {
+  const double all = static_cast<double>(
+                   std::accumulate(parts.begin(), parts.end(), std::uint64_t{0})),
+               exchanges =
+                   static_cast<double>(parts[static_cast<std::size_t>(Category::communication)]);
+  if (all <= 0 || exchanges <= 0) return ns;
+  return static_cast<std::uint64_t>(static_cast<double>(ns) * (1 - exchanges / all));
+}
+
 Parts recorded_totals(const Step& step) {
   Parts parts{};
   const auto at = [&](Category c) -> std::uint64_t& { return parts[static_cast<std::size_t>(c)]; };
@@ -277,7 +288,10 @@ Breakdown break_down(const View& view, const BreakdownOptions& options) {
       StepParts& step = breakdown.steps[recorded[i]];
       step.time = times[i];
       step.parts = parts[i];
-      if (!waits.empty()) take_core_wait(step.parts, waits[i], session.computes_on_host());
+      const bool on_host = session.computes_on_host();
+      if (!waits.empty())
+        take_core_wait(step.parts, on_host ? outside_of_exchanges(waits[i], step.parts) : waits[i],
+                       on_host);
       step.from_spans = true;
     }
   }

@@ -379,5 +379,20 @@ TEST(Breakdown, HasANameForEveryCategory) {
   EXPECT_EQ(name(Category::other), "other");
 }
 
+// A rank polls for the others, often without a core: that is no time of its kernels.
+TEST(Breakdown, LeavesExchangesTheirShareOfTheWaitsForACore) {
+  SessionBuilder builder;
+  builder.step(1, 0, 1000).window(1, 1, 0, 1000);
+  builder.span(Kind::call, "fc1/linear", 0, 400).span(Kind::call, "bucket0/all_reduce", 400, 1000);
+  builder.span(Kind::counter, "core wait ns", 999, 999, 0, 500'000);
+  const Breakdown breakdown = break_down(builder.build());
+  const auto part = [&](Category category) {
+    return breakdown.mean[static_cast<std::size_t>(category)];
+  };
+  EXPECT_NEAR(part(Category::kernel), 200'000, 2);
+  EXPECT_NEAR(part(Category::core_wait), 200'000, 2);
+  EXPECT_NEAR(part(Category::communication), 600'000, 2);
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

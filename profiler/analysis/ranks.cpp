@@ -355,6 +355,12 @@ RanksView rank_view(std::span<const Session> sessions) {
     ranks.push_back(places(session, view.ranks.back().clock));
   }
   const std::vector<std::uint64_t> steps = common_steps(ranks);
+  // Without spans a step of a job has its waits for the other ranks in its own time.
+  const bool hides_waits = fields::whole(sessions.front().stamp, "ranks", 1) > 1 &&
+                           std::ranges::any_of(steps, [&](std::uint64_t step) {
+                             return std::ranges::any_of(
+                                 ranks, [&](const Places& of) { return !of.at(step).from_spans; });
+                           });
   std::vector<std::vector<double>> own(ranks.size()), more(ranks.size()), behind(ranks.size());
   for (const std::uint64_t step : steps) {
     std::uint64_t first_end = UINT64_MAX;
@@ -372,7 +378,7 @@ RanksView rank_view(std::span<const Session> sessions) {
       for (std::size_t c = 0; c < categories; ++c) view.ranks[i].mean[c] += place.parts[c];
     }
     ++view.ranks[slowest].slowest;
-    view.straggles.push_back(straggle(ranks, step, slowest));
+    if (!hides_waits) view.straggles.push_back(straggle(ranks, step, slowest));
   }
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     view.ranks[i].own_ns = median(std::move(own[i]));
@@ -381,8 +387,11 @@ RanksView rank_view(std::span<const Session> sessions) {
     for (std::uint64_t& ns : view.ranks[i].mean) ns /= steps.size();
   }
   view.exchanges = exchange_rows(sessions);
-  view.slow = slow_rank(view, ranks, steps);
-  view.verdict = verdict(view, steps.size());
+  if (!hides_waits) view.slow = slow_rank(view, ranks, steps);
+  view.verdict = hides_waits
+                     ? "Who keeps the others waiting is not known: without spans a step's time "
+                       "contains its waits for other ranks; record the job with --profile spans."
+                     : verdict(view, steps.size());
   for (Straggle& one : view.straggles) one.rank = view.ranks[one.rank].rank;
   return view;
 }

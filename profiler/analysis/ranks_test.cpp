@@ -174,6 +174,15 @@ TEST(Ranks, NameTheOneThatTheOthersWaitForAndWhy) {
   }
 }
 
+TEST(Ranks, OfAJobAreNotJudgedByStepsThatContainTheirWaits) {
+  std::vector<Session> sessions{rank(0, 0), rank(1, 80)};
+  for (Session& session : sessions) session.stamp["ranks"] = 2;
+  const RanksView view = rank_view(sessions);
+  EXPECT_FALSE(view.slow);
+  EXPECT_THAT(view.verdict, HasSubstr("is not known"));
+  EXPECT_TRUE(view.straggles.empty());
+}
+
 TEST(Ranks, SaysNothingOfWhatIsNoise) {
   const std::vector<Session> even{rank(0, 0), rank(1, 0), rank(2, 0)};
   EXPECT_THAT(rank_view(even).verdict, HasSubstr("No rank keeps the others waiting"));

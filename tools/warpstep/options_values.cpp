@@ -147,7 +147,7 @@ UpdateOptions update_options(const RunOptions& o) {
   if (shards && o.optimizer == "lars")
     fail<UsageError>(
         "--shard-optimizer on does not go with --optimizer lars, whose rates need the norm of each "
-        "weight's whole gradient; use sgd, adam or adamw");
+        "weight's whole gradient; use sgd, adam, adamw or rmsprop");
   if (shards && o.stats_every > 0)
     fail<UsageError>(
         "--shard-optimizer on does not go with --stats-every, which reads the moments of all "

@@ -84,6 +84,29 @@ std::unique_ptr<Transport> connect_ranks(std::chrono::milliseconds timeout) {
   return open_tcp(*place);
 }
 
+// MPI itself waits without end for ranks that do not start.
+std::unique_ptr<Transport> start_mpi(std::chrono::milliseconds timeout) {
+  const std::jthread watch([timeout](const std::stop_token& started) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any wake;
+    const auto is_waiting_after = [&](std::chrono::milliseconds time) {
+      wake.wait_for(lock, started, time, [] { return false; });
+      return !started.stop_requested();
+    };
+    const auto soon = std::min<std::chrono::milliseconds>(timeout, std::chrono::seconds(10));
+    if (!is_waiting_after(soon)) return;
+    say("waits for the other ranks to start MPI; --dist none trains alone\n");
+    if (!is_waiting_after(timeout - soon)) return;
+    output::put(stderr,
+                "warpstep train: not all ranks have started MPI after {:.0f} s (--dist-timeout)\n",
+                std::chrono::duration<double>(timeout).count());
+    std::fflush(stderr);
+    std::_Exit(failed);
+  });
+  return open_mpi();
+}
+
 // Of all weights: of a file of another rank, or of a checkpoint.
 std::string digest_of(const Store& store) {
   std::vector<std::uint32_t> sums;
@@ -131,7 +154,7 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
   const std::chrono::seconds timeout(options.timeout_seconds);
   const Launched launched;
   auto communicator =
-      std::make_shared<Communicator>(how == "env" ? connect_ranks(timeout) : open_mpi(),
+      std::make_shared<Communicator>(how == "env" ? connect_ranks(timeout) : start_mpi(timeout),
                                      CommunicatorOptions{.timeout = timeout, .stop = &stop});
   const World& world = communicator->world();
   if (world.size == 1) {
@@ -180,6 +203,7 @@ void require_alike(Communicator& communicator, const Job& job, const Progress& p
         key.ends_with("images") || key == "classes" || key == "tokens" || key == "vocabulary")
       facts["data"][key] = value;
   facts["options"] = shared;  // after the data, of which some follow
+  facts["options"]["check_numerics"] = job.options.check_numerics;
   facts["start"] = {{"step", progress.step}, {"weights", digest_of(job.step->store())}};
   const Backend& backend = *job.device.backend;
   facts["exchange"] = {{"backend", backend.name()},

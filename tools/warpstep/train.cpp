@@ -154,13 +154,17 @@ std::string after_divergence(const fs::path& run, bool check_numerics) {
 }
 
 // So that `warpstep runs` tells a run that diverged, or whose data is broken, from one that was
-// killed.
-void note_failure(RunDirectory& run, const char* outcome, const Progress& progress,
-                  const char* message) try {
-  run.write_summary({{"outcome", outcome},
+// killed. By the rank that knows of it; `of_job` is rank 0's directory, where it can be reached.
+void note_failure(RunDirectory& run, const fs::path& of_job, const char* outcome,
+                  const Progress& progress, const char* message) try {
+  const Json summary{{"outcome", outcome},
                      {"epochs", progress.next.epoch},
                      {"steps", progress.step},
-                     {"error", utf8(message)}});
+                     {"error", utf8(message)}};
+  run.write_summary(summary);
+  std::error_code none;
+  if (of_job != run.path() && fs::exists(of_job / "config.json", none))
+    write_atomically(of_job / "summary.json", printed(summary, 2) + "\n");
 } catch (const Error&) {  // the failure is what the user must hear of
 }
 
@@ -228,10 +232,10 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   try {
     outcome = trainer.run(progress, stop);
   } catch (const NumericError& error) {
-    if (leads(job.options)) note_failure(run, "diverged", progress, error.what());
+    note_failure(run, saved_in, "diverged", progress, error.what());
     fail<NumericError>("{}{}", error.what(), after_divergence(saved_in, check_numerics));
   } catch (const BrokenData& error) {
-    if (leads(job.options)) note_failure(run, "broken data", progress, error.what());
+    note_failure(run, saved_in, "broken data", progress, error.what());
     fail<DataError>("{}{}", error.what(), after_data_error(saved_in));
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), after_data_error(saved_in));
@@ -254,7 +258,7 @@ void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSample
     summary["roofline"] = roofline;
     run.write_summary(summary);
   }
-  run.write_curves(job.options.model, job.options.data);
+  if (leads(job.options)) run.write_curves(job.options.model, job.options.data);
   print_summary(summary, job.options, run.path());
   print_result("  {}\n", diagnosis(job.training));
   profiling.finish(job.training, job.device.backend, summary["loading"]);

@@ -61,6 +61,17 @@ __device__ inline float fast_exp2(float x) {
 #endif
 }
 
+// Likewise 1 / x, with an error of up to 2^-23 of it. 0 from an x of 2^126 on.
+__device__ inline float fast_reciprocal(float x) {
+#if defined(__CUDACC__)
+  float y = 0;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1 / x;
+#endif
+}
+
 // Enqueues kernel<<<grid, block, shared_bytes, stream>>>(args...). Throws a DeviceError that names
 // the kernel if the launch is refused. Arguments are copied, as by any launch.
 template <class... Params, class... Args>

@@ -16,18 +16,21 @@ constexpr float k3 = 0.0713548163F;  // 0.044715 k1
 // there slopes are those of the border, so that no power of a large x overflows. NaN stays NaN.
 constexpr float tanh_border = 9.9F, erf_border = 13.1F;
 __device__ inline float within(float x, float border) {
-  return x < -border ? -border : x > border ? border : x;
+  const float below = x > border ? border : x;
+  return below < -border ? -border : below;
 }
 
 __device__ inline float normal_share(float x) {  // P(X <= x) of a standard normal X
   return 0.5F * erfcf(-0.707106781F * x);
 }
 
+template <class T>
 struct GeluTanh {
   static constexpr bool binary = false;
   __device__ float operator()(float x, float) const {
     if (x < -tanh_border) return 0;
-    return x / (1 + expf(-x * (k1 + k3 * x * x)));
+    const float e = exponential<T>(-x * (k1 + k3 * x * x));
+    return sizeof(T) == sizeof(float) ? x / (1 + e) : x * reciprocal<T>(1 + e);
   }
 };
 struct GeluErf {
@@ -36,14 +39,17 @@ struct GeluErf {
     return x < -erf_border ? 0 : x * normal_share(x);
   }
 };
+// Of the logistic function s, 1 - s is s e: the subtraction would lose its digits.
+template <class T>
+__device__ inline float tanh_slope(float x) {
+  const float c = within(x, tanh_border), square = c * c;
+  const float e = exponential<T>(-c * (k1 + k3 * square)), s = reciprocal<T>(1 + e);
+  return s + c * s * (e * s) * (k1 + 3 * k3 * square);
+}
+template <class T>
 struct GeluTanhGrad {
   static constexpr bool binary = true;
-  // Of the logistic function s, 1 - s is s e: the subtraction would lose its digits.
-  __device__ float operator()(float d_y, float x) const {
-    const float c = within(x, tanh_border), square = c * c, e = expf(-c * (k1 + k3 * square));
-    const float s = 1 / (1 + e);
-    return d_y * (s + c * s * (e * s) * (k1 + 3 * k3 * square));
-  }
+  __device__ float operator()(float d_y, float x) const { return d_y * tanh_slope<T>(x); }
 };
 struct GeluErfGrad {
   static constexpr bool binary = true;
@@ -53,11 +59,18 @@ struct GeluErfGrad {
   }
 };
 
+template <template <class> class F>
+void launch_unit(const char* name, const void* a, const void* b, void* y, std::int64_t count,
+                 DType dtype, cudaStream_t stream) {
+  dispatch(name, dtype,
+           [&]<class T>() { launch_elementwise_of<T, F<T>>(name, a, b, y, count, stream); });
+}
+
 }  // namespace
 
 void gelu(bool tanh, const void* x, void* y, std::int64_t count, DType dtype, cudaStream_t stream) {
   if (tanh)
-    launch_elementwise<GeluTanh>("gelu", x, nullptr, y, count, dtype, stream);
+    launch_unit<GeluTanh>("gelu", x, nullptr, y, count, dtype, stream);
   else
     launch_elementwise<GeluErf>("gelu", x, nullptr, y, count, dtype, stream);
 }
@@ -65,7 +78,7 @@ void gelu(bool tanh, const void* x, void* y, std::int64_t count, DType dtype, cu
 void gelu_grad(bool tanh, const void* d_y, const void* x, void* d_x, std::int64_t count,
                DType dtype, cudaStream_t stream) {
   if (tanh)
-    launch_elementwise<GeluTanhGrad>("gelu_grad", d_y, x, d_x, count, dtype, stream);
+    launch_unit<GeluTanhGrad>("gelu_grad", d_y, x, d_x, count, dtype, stream);
   else
     launch_elementwise<GeluErfGrad>("gelu_grad", d_y, x, d_x, count, dtype, stream);
 }

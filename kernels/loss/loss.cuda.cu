@@ -288,16 +288,6 @@ inline constexpr unsigned xent_resident = form == Form::general  ? 3
                                           : group == whole_block ? 2
                                                                  : 4;
 
-// e^x; for logits of 16 bits x is rounded to 24 bits before the power, and sums and gradients
-// deviate by no more than some 2^-22.
-template <class T>
-__device__ inline float exponential(float x) {
-  if constexpr (sizeof(T) == sizeof(float))
-    return expf(x);
-  else
-    return fast_exp2(x * 1.44269504F);
-}
-
 // A row's log-sum-exp is largest + log(sum); `own` is the label's logit.
 struct Normalizer {
   float largest, sum, own;

@@ -50,20 +50,24 @@ __global__ void __launch_bounds__(elementwise_threads)
   }
 }
 
+template <class T, class F>
+void launch_elementwise_of(const char* name, const void* a, const void* b, void* y,
+                           std::int64_t count, cudaStream_t stream) {
+  constexpr int width = vector_width<T>;
+  if (count == 0) return;
+  const unsigned vectors = index32(name, "vectors of 16 bytes", count / width);
+  const unsigned blocks =
+      blocks_for(vectors > 0 ? vectors : 1, elementwise_threads * vectors_per_thread<F>);
+  launch(name, elementwise<T, F>, {.grid = blocks, .block = elementwise_threads, .stream = stream},
+         static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(y), vectors,
+         static_cast<unsigned>(count % width), F{});
+}
+
 template <class F>
 void launch_elementwise(const char* name, const void* a, const void* b, void* y, std::int64_t count,
                         DType dtype, cudaStream_t stream) {
-  dispatch(name, dtype, [&]<class T>() {
-    constexpr int width = vector_width<T>;
-    if (count == 0) return;
-    const unsigned vectors = index32(name, "vectors of 16 bytes", count / width);
-    const unsigned blocks =
-        blocks_for(vectors > 0 ? vectors : 1, elementwise_threads * vectors_per_thread<F>);
-    launch(name, elementwise<T, F>,
-           {.grid = blocks, .block = elementwise_threads, .stream = stream},
-           static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(y), vectors,
-           static_cast<unsigned>(count % width), F{});
-  });
+  dispatch(name, dtype,
+           [&]<class T>() { launch_elementwise_of<T, F>(name, a, b, y, count, stream); });
 }
 
 }  // namespace

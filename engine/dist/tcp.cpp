@@ -232,7 +232,16 @@ bool has_left(const Socket& socket) {
 template <class Arrived>
 void accept_ranks(const Socket& listener, const World& world, int first, Time::time_point until,
                   std::vector<Socket>& sockets, Arrived arrived) {
-  for (int missing = world.size - first; missing > 0;) {
+  int missing = world.size - first;
+  const auto forget_who_left = [&] {  // such a rank may start again, until all have met at rank 0
+    if (world.rank > 0) return;
+    for (int rank = first; rank < world.size; ++rank)
+      if (Socket& socket = sockets[static_cast<std::size_t>(rank)]; socket && has_left(socket)) {
+        socket = Socket();
+        ++missing;
+      }
+  };
+  while (missing > 0) {
     if (!ready(listener, POLLIN, until)) {
       std::vector<int> absent;
       for (int rank = first; rank < world.size; ++rank)
@@ -261,14 +270,9 @@ void accept_ranks(const Socket& listener, const World& world, int first, Time::t
     if (greeting.size != world.size)
       fail<RankError>("a rank of a job of {} processes connected, and this job has {}",
                       greeting.size, world.size);
-    const bool is_rank = greeting.rank >= first && greeting.rank < world.size;
-    if (is_rank)
-      if (Socket& earlier = sockets[static_cast<std::size_t>(greeting.rank)];
-          earlier && has_left(earlier)) {  // it was started again
-        earlier = Socket();
-        ++missing;
-      }
-    if (!is_rank || sockets[static_cast<std::size_t>(greeting.rank)])
+    forget_who_left();
+    if (greeting.rank < first || greeting.rank >= world.size ||
+        sockets[static_cast<std::size_t>(greeting.rank)])
       fail<RankError>(
           "two processes are rank {0}, or {0} is not below the {1} ranks; RANK must differ",
           greeting.rank, world.size);
@@ -276,6 +280,7 @@ void accept_ranks(const Socket& listener, const World& world, int first, Time::t
     arrived(greeting.rank, place);
     sockets[static_cast<std::size_t>(greeting.rank)] = std::move(socket);
     --missing;
+    if (missing == 0) forget_who_left();
   }
 }
 

@@ -8,6 +8,25 @@
 namespace warpstep::cuda {
 namespace {
 
+// to = f(to, from), an element each.
+template <class From, class To, class F>
+__device__ inline void combine(const From* from, To* to, unsigned quads, unsigned rest, F f) {
+  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
+  if (thread < quads) {
+    const std::size_t i = std::size_t{thread} * quad;
+    float x[quad], y[quad];
+    load(from + i, x);
+    load(to + i, y);
+#pragma unroll
+    for (int n = 0; n < quad; ++n) y[n] = f(y[n], x[n]);
+    store(to + i, y);
+  }
+  if (thread < rest) {
+    const std::size_t i = std::size_t{quads} * quad + thread;
+    to[i] = narrow<To>(f(widen(to[i]), widen(from[i])));
+  }
+}
+
 // The first sum of an update does not read what was there: it may contain infinities.
 template <class T>
 __global__ void __launch_bounds__(update_threads)
@@ -37,20 +56,8 @@ __global__ void __launch_bounds__(update_threads)
   await_previous();
   if (!updates(*state)) return;
   // What does not change is its own average, whatever the share is rounded to.
-  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
-  if (thread < quads) {
-    const std::size_t i = std::size_t{thread} * quad;
-    float x[quad], y[quad];
-    load(parameters + i, x);
-    load(averages + i, y);
-#pragma unroll
-    for (int n = 0; n < quad; ++n) y[n] += share * (x[n] - y[n]);
-    store(averages + i, y);
-  }
-  if (thread < rest) {
-    const std::size_t i = std::size_t{quads} * quad + thread;
-    averages[i] += share * (parameters[i] - averages[i]);
-  }
+  combine(parameters, averages, quads, rest,
+          [share](float average, float x) { return average + share * (x - average); });
 }
 
 // Blocks for a parameter's norms; every block of the scaling kernel adds their partial sums.
@@ -121,20 +128,7 @@ __global__ void __launch_bounds__(update_threads)
            : value < -Largest<T>::value ? -Largest<T>::value
                                         : value;  // NaN, too
   };
-  const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
-  if (thread < quads) {
-    const std::size_t i = std::size_t{thread} * quad;
-    float w[quad], g[quad];
-    load(parameters + i, w);
-    load(gradients + i, g);
-#pragma unroll
-    for (int n = 0; n < quad; ++n) g[n] = scaled(g[n], w[n]);
-    store(gradients + i, g);
-  }
-  if (thread < rest) {
-    const std::size_t i = std::size_t{quads} * quad + thread;
-    gradients[i] = narrow<T>(scaled(widen(gradients[i]), parameters[i]));
-  }
+  combine(parameters, gradients, quads, rest, scaled);
 }
 
 }  // namespace

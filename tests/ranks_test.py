@@ -345,6 +345,9 @@ def slow_rank(jobs):
         read = json.loads(report.stdout)
         findings = {row["key"]: row for row in read["tables"]["findings"]}
         assert expected in str(findings.get("slow-rank")), (run, findings)
+        subprocess.run([jobs.warpstep, "export", jobs.folder / run, "--csv"], check=True, capture_output=True)
+        tables = list((jobs.folder / run).glob("trace/**/findings.csv"))
+        assert len(tables) == 1 and "slow-rank" in tables[0].read_text(), tables
         assert read["trust"]["lost_spans"] == 0 and read["trust"]["overhead_share"] < 0.5, read["trust"]
 
 

@@ -12,6 +12,7 @@
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/profiling.h"
+#include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/summary.h"
 
@@ -88,8 +89,7 @@ void print(const profiler::Comparison& comparison) {
 // The comparison, and after it the report of the first run after.
 void write_page(const ProfiledRun& run, const profiler::Comparison& comparison) {
   const std::filesystem::path page = run.directory() / "comparison.html";
-  write_atomically(page,
-                   profiler::html_report(run.session, profiler::analyse(run.session), &comparison));
+  write_atomically(page, profiler::html_report(run.session, analyse_in_job(run), &comparison));
   say("wrote {}\n", page.string());
 }
 

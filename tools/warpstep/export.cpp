@@ -15,6 +15,7 @@
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/profiling.h"
+#include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/run_directory.h"
 
 namespace warpstep::tools {
@@ -48,9 +49,8 @@ void write(const fs::path& folder, const std::string& name, std::string_view con
   fmt::print("{}\n", (folder / name).string());
 }
 
-void write_tables(const ExportRequest& request, const profiler::Session& session,
-                  const fs::path& folder) {
-  for (const profiler::Table& table : profiler::tables(session, profiler::analyse(session))) {
+void write_tables(const ExportRequest& request, const ProfiledRun& run, const fs::path& folder) {
+  for (const profiler::Table& table : profiler::tables(run.session, analyse_in_job(run))) {
     if (request.csv || request.wants_all())
       write(folder, table.key + ".csv", profiler::to_csv(table));
     if (request.json || request.wants_all())
@@ -97,7 +97,7 @@ int export_run(const ExportRequest& request) {
   if (request.memory || request.wants_all())
     write(folder / export_folder::memory, "snapshot.pickle", profiler::memory_snapshot(session));
   if (request.csv || request.json || request.wants_all())
-    write_tables(request, session, folder / export_folder::tables);
+    write_tables(request, run, folder / export_folder::tables);
   return done;
 }
 

@@ -142,6 +142,10 @@ def neighbour():
         other.wait()
 
 
+def bound():
+    return contextlib.nullcontext({"env": {"GOMP_CPU_AFFINITY": str(max(os.sched_getaffinity(0)))}})
+
+
 def one_core():
     cpu = max(os.sched_getaffinity(0))
     return contextlib.nullcontext({"preexec_fn": lambda: os.sched_setaffinity(0, {cpu})})
@@ -191,6 +195,10 @@ def plants():
         Plant("threads", "four times as many threads as cores", {"oversubscribed", "narrow-affinity"}, r"--threads",
               f"--threads {4 * cores} --tier mapped"),
         Plant("memory", "64 MiB of memory before it is reclaimed", {"short-memory"}, r"memory", around=lambda: memory(64), follow=False),
+        Plant("leak", "each read of a file leaves 4 KiB that nothing frees", {"memory-growth"}, r"heaptrack", "--workers 1 --steps 1500",
+              env={"LEAK": 4}, follow=False),
+        Plant("bound", "OpenMP binds both threads of the kernels to one of two cores", {"bound-threads", "narrow-affinity"},
+              r"OMP_PLACES|allow more", "--threads 2 --tier mapped --workers 1", around=bound, follow=False),
         Plant("tiny-batch", "one sample a step", {"tiny-batch", "launch-bound"}, r"--batch", "--batch 1 --steps 600", follow=False),
         Plant("one-class", "5 ms a read of the files of one class of ten", {"slow-samples"}, r"files|--prefetch|--workers",
               "--workers 2", env={"READ": 5000, "MATCH": "_ring.png"}),
@@ -270,8 +278,10 @@ class Bench:
         env = {**os.environ, "LD_PRELOAD": ":".join(self.shims), "PLANT_PATH": str(self.scratch)}
         env.update({f"PLANT_{key}": str(value) for key, value in plant.env.items()})
         with (plant.around or contextlib.nullcontext)() or contextlib.nullcontext({}) as how:
+            more = dict(how or {})
+            env.update(more.pop("env", {}))
             self.warpstep("train", "mlp", "--data", data, "--device", "cpu", "--out", run, "--profile", "spans",
-                          *options, env=env, **(how or {}))
+                          *options, env=env, **more)
         return json.loads(self.warpstep("report", run, "--json"))["tables"]
 
     def options(self, plant):

@@ -10,6 +10,7 @@
 //   PLANT_PERIOD             with PLANT_TAIL: after each read whose number it divides instead
 //   PLANT_THREAD             only threads of this name are slow: "loader 0"
 //   PLANT_MATCH              only files whose path has this text
+//   PLANT_LEAK               KiB that each read takes and never gives back
 //   PLANT_FIRST              only the first so many opens and reads
 //   PLANT_DECODE             before each PNG file is decoded, of any path
 //   PLANT_LOCK               with PLANT_DECODE: all threads wait for one lock meanwhile
@@ -30,7 +31,7 @@ enum { most_files = 1 << 16 };
 
 static const char *path, *thread, *match;
 static double open_us, open_each, decode_us, one_lock, read_us, fsync_us, write_us, mbps,
-    write_mbps, tail_us, each = 100, period, first;
+    write_mbps, tail_us, each = 100, period, first, leak_kib;
 static unsigned char is_slow[most_files];
 static long opens, reads;
 static double link_free_at, disk_free_at;  // s, CLOCK_MONOTONIC
@@ -56,6 +57,7 @@ __attribute__((constructor)) static void begin(void) {
   each = option("PLANT_EACH", each);
   period = option("PLANT_PERIOD", 0);
   first = option("PLANT_FIRST", 0);
+  leak_kib = option("PLANT_LEAK", 0);
   decode_us = option("PLANT_DECODE", 0);
   one_lock = option("PLANT_LOCK", 0);
 }
@@ -114,6 +116,12 @@ static void was_read(int file, ssize_t bytes) {
   if (file < 0 || file >= most_files || !is_slow[file] || bytes <= 0 || !is_slow_thread()) return;
   const long number = __atomic_add_fetch(&reads, 1, __ATOMIC_RELAXED);
   if (is_over(number)) return;
+  const size_t leak = (size_t)(1024 * leak_kib);
+  if (leak > 0) {
+    char* const lost = malloc(leak);
+    if (lost) memset(lost, 1, leak);
+    __asm__ volatile("" : : "r"(lost) : "memory");
+  }
   sleep_us(read_us);
   if (tail_us > 0 && (period > 0 ? number % (long)period == 0 : drand48() * each < 1))
     sleep_us(tail_us);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -91,6 +93,15 @@ int first_sibling(const std::filesystem::path& topology, int cpu) {
   return cpu;
 }
 
+// OpenMP's library binds the thread that loads it, from which others inherit one CPU: the
+// environment that makes it do so.
+bool openmp_binds() {
+  const char* const bind = std::getenv("OMP_PROC_BIND");
+  if (bind != nullptr && ::strcasecmp(bind, "false") == 0) return false;
+  return bind != nullptr || std::getenv("OMP_PLACES") != nullptr ||
+         std::getenv("GOMP_CPU_AFFINITY") != nullptr;
+}
+
 ThreadPlaces& mutable_places() {
   static ThreadPlaces placed;
   return placed;
@@ -124,14 +135,26 @@ std::string text_of_cpus(std::span<const int> cpus) {
   return text.empty() ? "none" : text;
 }
 
-CpuSet allowed_cpus() {
+CpuSet allowed_cpus(int thread) {
   const AffinityMask mask;
   CpuSet cpus;
-  if (::sched_getaffinity(0, AffinityMask::bytes(), mask.bits) != 0) return cpus;
+  if (::sched_getaffinity(thread, AffinityMask::bytes(), mask.bits) != 0) return cpus;
   for (int cpu = 0; cpu < most_cpus; ++cpu)
     if (CPU_ISSET_S(static_cast<std::size_t>(cpu), AffinityMask::bytes(), mask.bits))
       cpus.push_back(cpu);
   return cpus;
+}
+
+namespace {
+
+// Read when this library is loaded: backends, and OpenMP's library with them, come later.
+const CpuSet cpus_at_start = allowed_cpus();
+
+}  // namespace
+
+CpuSet cpus_of_new_threads() {
+  if (const CpuSet& others = thread_places().others; !others.empty()) return others;
+  return openmp_binds() ? cpus_at_start : CpuSet();
 }
 
 int cores_within(std::size_t cpus, std::optional<double> quota) {
@@ -142,7 +165,7 @@ int cores_within(std::size_t cpus, std::optional<double> quota) {
 
 int allowed_cores() {
   static const int cores = [] {
-    const std::size_t cpus = allowed_cpus().size();
+    const std::size_t cpus = (openmp_binds() ? cpus_at_start : allowed_cpus()).size();
     return cores_within(cpus > 0 ? cpus : std::thread::hardware_concurrency(), cpu_quota());
   }();
   return cores;

@@ -19,9 +19,9 @@ CpuSet parse_cpus(std::string_view text);
 // "0-3,6" of any order of these numbers; "none" of none.
 std::string text_of_cpus(std::span<const int> cpus);
 
-// The CPUs that the calling thread may run on: its affinity mask within the container's cpuset,
-// less those that are offline. Empty if the kernel does not say.
-CpuSet allowed_cpus();
+// The CPUs that a thread (a gettid(); 0: the calling one) may run on: its affinity mask within the
+// container's cpuset, less those that are offline. Empty if the kernel does not say.
+CpuSet allowed_cpus(int thread = 0);
 // How many cores a process may use that may run on `cpus` CPUs and has this quota of CPU time, in
 // cores: the fewer of both, the quota rounded up; at least 1.
 int cores_within(std::size_t cpus, std::optional<double> quota);
@@ -52,10 +52,14 @@ CpuSet part_of(const CpuSet& cpus, CpuShare share, const std::filesystem::path& 
 struct ThreadPlaces {
   std::vector<int> team;  // thread i of the team that computes runs on team[i] only; empty: not
                           // pinned
-  CpuSet others;          // those that start_thread() starts; empty: as their creator
+  CpuSet others;          // those that start_thread() starts; empty: cpus_of_new_threads()
 };
 // For all threads that start from now on. Not thread-safe: call it before there are any.
 void place_threads(ThreadPlaces places);
 const ThreadPlaces& thread_places();
+// Of threads that start_thread() starts. Without places, empty: as their creator. But where OpenMP
+// binds threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY), all that the process had before, as
+// their creator is on the CPU of the team's first thread.
+CpuSet cpus_of_new_threads();
 
 }  // namespace warpstep

@@ -153,5 +153,26 @@ TEST(ThreadPlaces, HoldsForStartedThreads) {
   EXPECT_EQ(allowed_cpus(), all);
 }
 
+TEST(Cpus, OfNewThreadsAreAllWhereOpenMpBindsTheirCreator) {
+  const CpuSet all = allowed_cpus();
+  const std::vector<int> one{all.front()};
+  const auto found = [] {
+    CpuSet cpus;
+    start_thread("a thread", [&] { cpus = allowed_cpus(); }).join();
+    return cpus;
+  };
+  ASSERT_TRUE(run_on(one));
+  EXPECT_EQ(found(), one);
+  ::setenv("OMP_PROC_BIND", "FALSE", 1);
+  EXPECT_EQ(found(), one);
+  for (const char* const name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
+    ::unsetenv("OMP_PROC_BIND");
+    ::setenv(name, "spread", 1);
+    EXPECT_EQ(found(), all) << name;
+    ::unsetenv(name);
+  }
+  EXPECT_TRUE(run_on(all));
+}
+
 }  // namespace
 }  // namespace warpstep

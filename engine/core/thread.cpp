@@ -40,7 +40,7 @@ std::thread start_thread(const std::string& name, std::function<void()> work) {
   try {
     // Not on its creator's CPU, which may be one of the team's. Read here: the places change while
     // the thread for signals runs, and in the thread that creates all others.
-    return std::thread([name, others = thread_places().others, work = std::move(work)] {
+    return std::thread([name, others = cpus_of_new_threads(), work = std::move(work)] {
       record::name_thread(name);
       run_on(others);
       work();

@@ -12,7 +12,7 @@
 namespace warpstep {
 
 // Starts `work`, which must not throw, in a thread that handles no asynchronous signal and runs on
-// the CPUs of thread_places() (cpus.h). Profiles show it as `name`. Throws Error when the system
+// cpus_of_new_threads() (cpus.h). Profiles show it as `name`. Throws Error when the system
 // cannot start a thread.
 std::thread start_thread(const std::string& name, std::function<void()> work);
 

@@ -77,6 +77,27 @@ void note_windows(const Session& session, std::vector<std::string>& notes) {
     notes.emplace_back("no step was recorded with spans: only per-step totals are known");
 }
 
+// A run that ends by itself, by an error or by a signal that it handles records its end.
+void note_end(const Session& session, std::vector<std::string>& notes) {
+  const auto is_end = [&](const Phase& phase) { return session.name(phase.name) == "end"; };
+  if (session.phases.empty() || session.steps.empty() ||
+      std::ranges::any_of(session.phases, is_end))
+    return;
+  const Step& last = session.steps.back();
+  std::string note = fmt::format(
+      "the session ends after step {}, not with the run: it was killed, or still trained",
+      last.step);
+  constexpr double little = 64 << 20;  // bytes
+  for (auto sample = session.samples.rbegin(); sample != session.samples.rend(); ++sample)
+    if (session.name(sample->name) == "memory available bytes") {
+      if (sample->value < little)
+        note += fmt::format("; {:.0f} MiB of memory were left, and the kernel kills for want of it",
+                            sample->value / (1 << 20));
+      break;
+    }
+  notes.push_back(note);
+}
+
 void note_build(const Session& session, Trust& trust) {
   const std::string built =
       fields::text(fields::child(session.stamp, "program"), "compiler");  // "GNU 12.2.0, Debug"
@@ -159,6 +180,7 @@ Trust find_trust(const View& view, const Breakdown& breakdown) {
       trust.clock_error_ns = std::max(trust.clock_error_ns, reading.error_ns);
   note_losses(session.losses, trust.notes);
   note_windows(session, trust.notes);
+  note_end(session, trust.notes);
   if (trust.overhead_share >= 0.01)
     trust.notes.push_back(fmt::format(
         "recording cost {} per step ({}): times of short calls are too large",

@@ -49,6 +49,7 @@ struct Finding {
   // gain_ns becomes its share per step.
   double run_gain_ns = 0;
   bool outside_steps = false;
+  bool ends_run = false;  // soon, and so it comes before everything that would make the run shorter
 };
 
 struct Analysis {

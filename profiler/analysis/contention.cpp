@@ -226,8 +226,8 @@ void take_threads(const View& view, const SampledRates& sampled,
   });
 }
 
-void take_memory(const SampledRates& sampled, const std::vector<Interval>& within,
-                 Contention& found) {
+void take_process(const SampledRates& sampled, const std::vector<Interval>& within,
+                  Contention& found) {
   found.switches_per_s = sampled.mean("involuntary switches/s", within);
   found.major_faults_per_s = sampled.mean("major faults/s", within);
   found.reclaimed_pages_per_s = sampled.mean("reclaimed pages/s", within);
@@ -246,6 +246,7 @@ void take_memory(const SampledRates& sampled, const std::vector<Interval>& withi
   found.cpu_pressure = pressure("cpu");
   found.memory_limit_bytes = sampled.most("memory limit bytes");
   found.memory_used_bytes = sampled.most("memory limit used bytes");
+  found.team_cpus = static_cast<int>(sampled.most("kernels cpus").value_or(0));
 }
 
 }  // namespace
@@ -377,7 +378,7 @@ Contention contention(const View& view) {
   take_cores(view, sampled, within, found);
   take_programs(sampled, within, found);
   take_threads(view, sampled, within, found);
-  take_memory(sampled, within, found);
+  take_process(sampled, within, found);
   const CoreWaits waits = find_core_waits(view);
   if (const auto steps = static_cast<double>(waits.in_steps.size()); steps > 0) {
     found.trainer_delay_per_step_ns =

@@ -50,6 +50,7 @@ struct Contention {
   int cores = 0;
   int machine_cores = 0;  // 0: not known
   int affinity_cores = 0;
+  int team_cpus = 0;  // on which the kernels' threads may run, all together; 0: not known
   std::optional<double> quota_cores;      // of the control groups
   std::optional<double> others_share;     // of 1: CPU time of other programs on the allowed cores
   double siblings_share = 0;              // the same of other ranks of the job

@@ -36,6 +36,7 @@ TEST(Contention, IsAMeanOverTheWindowsByTime) {
   rate("main on cpu %", {0, 0, 50, 60, 0});
   rate("kernels run delay %", {0, 0, 60, 60, 0});
   rate("kernels threads", {3, 3, 3, 3, 3});
+  rate("kernels cpus", {1, 1, 1, 1, 1});
   rate("loader 10 run delay %", {0, 0, 40});  // it ended in the middle
   rate("loader 2 run delay %", {0, 0, 10, 10, 0});
   rate("cpu periods/s", {10, 10, 10, 10, 10});
@@ -62,6 +63,7 @@ TEST(Contention, IsAMeanOverTheWindowsByTime) {
   EXPECT_NEAR(*found.switches_per_s, 200, 1e-6);
   EXPECT_NEAR(*found.memory_pressure, 0.05, 1e-9);
   EXPECT_EQ(found.memory_limit_bytes, 64);
+  EXPECT_EQ(found.team_cpus, 1);
   EXPECT_FALSE(found.major_faults_per_s || found.swapped_pages_per_s || found.others_share);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "profiler/analysis/scope.h"
 
@@ -159,10 +160,11 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_throttling,      find_low_utilization, find_slow_layer,
                              find_many_calls,      find_few_blocks,      find_other_programs,
                              find_stolen_cores,    find_cpu_quota,       find_narrow_affinity,
-                             find_short_memory,    find_idle_cores,      find_uneven_run,
-                             find_pauses,          find_statistics,      find_slow_options,
-                             find_slow_opening,    find_stopped,         find_slow_blocks,
-                             find_waiting_stage,   find_slow_rank,       find_tracer};
+                             find_bound_threads,   find_short_memory,    find_memory_growth,
+                             find_idle_cores,      find_uneven_run,      find_pauses,
+                             find_statistics,      find_slow_options,    find_slow_opening,
+                             find_stopped,         find_slow_blocks,     find_waiting_stage,
+                             find_slow_rank,       find_tracer};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;
@@ -183,7 +185,7 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
     return gain > 0 && gain < least_gain * all;
   });
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
-    return a.run_gain_ns > b.run_gain_ns;
+    return std::pair(a.ends_run, a.run_gain_ns) > std::pair(b.ends_run, b.run_gain_ns);
   });
   return findings;
 }

@@ -98,14 +98,17 @@ void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);
 void find_uneven_run(const Facts& facts, std::vector<Finding>& findings);
 void find_pauses(const Facts& facts, std::vector<Finding>& findings);
 void find_slow_opening(const Facts& facts, std::vector<Finding>& findings);
-// findings_contention.cpp: the cores and the memory that the process was not given.
+// findings_contention.cpp: the cores that the process was not given.
 void find_other_programs(const Facts& facts, std::vector<Finding>& findings);
 void find_stopped(const Facts& facts, std::vector<Finding>& findings);
 void find_tracer(const Facts& facts, std::vector<Finding>& findings);
 void find_stolen_cores(const Facts& facts, std::vector<Finding>& findings);
 void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings);
 void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings);
+void find_bound_threads(const Facts& facts, std::vector<Finding>& findings);
+// findings_memory.cpp.
 void find_short_memory(const Facts& facts, std::vector<Finding>& findings);
+void find_memory_growth(const Facts& facts, std::vector<Finding>& findings);
 
 struct RemedyChoice {
   std::string flag, advice;

@@ -1,5 +1,5 @@
-// Findings about what the process was not given: cores that other programs, a quota or an affinity
-// mask withheld, and memory that the kernel had to find first.
+// Findings about cores that the process was not given: other programs, a quota or an affinity mask
+// withheld them.
 
 #include <fmt/format.h>
 
@@ -18,7 +18,6 @@ constexpr double taken_by_others = 0.10;  // of the allowed cores
 constexpr double taken_alone = 0.25;
 constexpr double long_delay_ns = 5e7;     // per second: 5 % of the time
 constexpr double often_throttled = 0.05;  // of the periods
-constexpr double page_bytes = 4096;
 
 // The largest run delay of the threads that matter.
 double longest_delay(const Contention& lost) {
@@ -282,32 +281,28 @@ void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
-void find_short_memory(const Facts& facts, std::vector<Finding>& findings) {
+// Threads that must share a CPU though the process may use more.
+void find_bound_threads(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least_ideal = 1.0 / 3;
   const Contention& lost = facts.analysis.contention;
-  if (!is_short_of_memory(lost)) return;
-  const double mib = 1 << 20;
-  std::string evidence =
-      fmt::format("{:.0f} major faults per second", lost.major_faults_per_s.value_or(0));
-  if (lost.memory_limit_bytes)
-    evidence += fmt::format(
-        ", {:.0f} of the group's {:.0f} MiB used (limit hit {:.1f} times per "
-        "second)",
-        lost.memory_used_bytes.value_or(0) / mib, *lost.memory_limit_bytes / mib,
-        lost.limit_hits_per_s.value_or(0));
-  if (lost.memory_pressure)
-    evidence += fmt::format(", something waited for memory {} of the time",
-                            quantity(*lost.memory_pressure, Unit::share));
-  if (lost.swapped_pages_per_s.value_or(0) > 0)
-    evidence += fmt::format(", {:.1f} MiB/s swapped", *lost.swapped_pages_per_s * page_bytes / mib);
-  findings.push_back(
-      {.key = "short-memory",
-       .text = "Memory is short: the kernel reclaims pages that the run needs.",
-       .evidence = evidence,
-       .advice = lost.memory_limit_bytes
-                     ? "raise the group's memory limit (docker --memory, Kubernetes limits.memory, "
-                       "memory.max), or use a smaller batch"
-                     : "stop other programs, or use a smaller batch",
-       .flag = facts.smaller_batch()});
+  const int threads = kernel_threads(facts.view), could = std::min(threads, lost.affinity_cores);
+  if (!facts.on_host || lost.team_cpus < 1 || lost.team_cpus >= could) return;
+  Finding finding{
+      .key = "bound-threads",
+      .text = "The kernels' threads are bound to fewer CPUs than the process may use.",
+      .evidence =
+          with_delays(fmt::format("{} on {}; the process may use {}", counted(threads, "thread"),
+                                  counted(lost.team_cpus, "CPU"), lost.affinity_cores),
+                      lost),
+      .advice =
+          "unset OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY, or give each thread a CPU "
+          "of its own; --pin-cpus auto does that"};
+  finding.gain_most_ns =
+      facts.unless_waiting((facts.part(Category::kernel) + facts.part(Category::core_wait)) *
+                           (1 - static_cast<double>(lost.team_cpus) / could));
+  finding.gain_least_ns = least_ideal * finding.gain_most_ns;
+  finding.gain_ns = (finding.gain_least_ns + finding.gain_most_ns) / 2;
+  findings.push_back(finding);
 }
 
 }  // namespace warpstep::profiler

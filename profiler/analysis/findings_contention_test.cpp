@@ -239,32 +239,19 @@ TEST(FindNarrowAffinity, WhereThreadsShareFewerCpus) {
   EXPECT_FALSE(c.finding("narrow-affinity"));
 }
 
-TEST(FindShortMemory, WhereTheKernelTakesPagesBack) {
+TEST(FindBoundThreads, WhereOpenMpGivesThemOneCpu) {
   Case c = on_host();
   Contention& lost = c.analysis.contention;
-  lost.memory_limit_bytes = 64 << 20;
-  lost.memory_used_bytes = 60 << 20;
-  lost.limit_hits_per_s = 1;
-  lost.major_faults_per_s = 49;
-  EXPECT_FALSE(c.finding("short-memory"));
-  lost.major_faults_per_s = 50;
-  auto finding = c.finding("short-memory");
+  EXPECT_FALSE(c.finding("bound-threads"));  // not known
+  lost.team_cpus = 1;
+  const auto finding = c.finding("bound-threads");
   ASSERT_TRUE(finding);
-  EXPECT_THAT(finding->evidence, HasSubstr("60 of the group's 64 MiB used"));
-  EXPECT_THAT(finding->advice, HasSubstr("raise the group's memory limit"));
-  EXPECT_EQ(finding->flag, "--batch 64");
-  lost.memory_used_bytes = 4.0 * (1 << 20);  // it is cached files that reach the limit
-  EXPECT_FALSE(c.finding("short-memory"));
-  lost.memory_used_bytes = 60.0 * (1 << 20);
-  lost.limit_hits_per_s = 0;  // faults of a first reading
-  EXPECT_FALSE(c.finding("short-memory"));
-  lost.memory_pressure = 0.05;
-  EXPECT_TRUE(c.finding("short-memory"));
-  lost.memory_pressure = 0.049;
-  lost.swapped_pages_per_s = 9.9;
-  EXPECT_FALSE(c.finding("short-memory"));
-  lost.swapped_pages_per_s = 10;
-  EXPECT_TRUE(c.finding("short-memory"));
+  EXPECT_THAT(finding->evidence, HasSubstr("2 threads on 1 CPU; the process may use 2"));
+  EXPECT_NEAR(finding->gain_most_ns, (1e6 + 2e5) / 2, 1);
+  lost.team_cpus = 2;
+  EXPECT_FALSE(c.finding("bound-threads"));
+  lost.team_cpus = lost.affinity_cores = 1;  // that is narrow-affinity
+  EXPECT_FALSE(c.finding("bound-threads"));
 }
 
 }  // namespace

@@ -49,6 +49,21 @@ TEST(Trust, CountsWhatRecordingCost) {
   EXPECT_THAT(trust.notes, IsEmpty());             // 0.9 %
 }
 
+TEST(Trust, SaysThatTheRunHadNoEnd) {
+  SessionBuilder builder = quiet();
+  const auto notes = [&](const char* phase) {
+    builder.raw().phases = {{.begin_ns = SessionBuilder::at(0),
+                             .end_ns = SessionBuilder::at(1),
+                             .name = builder.name(Kind::range, phase)}};
+    return trust_of(builder).notes;
+  };
+  EXPECT_THAT(notes("end"), Not(Contains(HasSubstr("killed"))));
+  const char* const killed = "the session ends after step 2, not with the run: it was killed";
+  EXPECT_THAT(notes("start"), Contains(HasSubstr(killed)));
+  builder.sample("memory available bytes", 150, 63 << 20);
+  EXPECT_THAT(notes("start"), Contains(HasSubstr("63 MiB of memory were left")));
+}
+
 TEST(Trust, SaysThatTheProgramWasNotBuiltForSpeed) {
   SessionBuilder builder = quiet();
   const auto built = [&](const char* compiler) {

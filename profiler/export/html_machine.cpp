@@ -245,8 +245,8 @@ std::string chart_of(const std::string& name) {
   for (const char* const of : {" run delay %", " on cpu %"})
     if (name.ends_with(of)) return std::string("each thread") + of;
   if (name.starts_with("program ")) return "each program cpu %";
-  constexpr std::array<std::string_view, 3> bases{"kernels threads", "cpu periods/s",
-                                                  "other processes"};
+  constexpr std::array<std::string_view, 4> bases{"kernels threads", "kernels cpus",
+                                                  "cpu periods/s", "other processes"};
   const bool is_base = std::ranges::find(bases, name) != bases.end();
   return is_base || name.starts_with("traced by ") ? "" : name;
 }

@@ -31,23 +31,24 @@ struct SamplerOptions {
 
 // Samples have these names (Kind::metric): "cpu N %", "cpu %", "process cpu %", "siblings
 // cpu %" (on CPUs that this process may use), "stolen cpu %" (of the machine's CPUs, given to other
-// virtual machines; only where that ever was), "process rss bytes", "memory available bytes", "swap
-// used bytes", "disk read bytes/s", "disk write bytes/s", "disk busy %", "network received
-// bytes/s", "network sent bytes/s"; for each of the GPUs with NVML "gpu N utilisation %", "gpu N
-// memory used bytes", "gpu N power W", "gpu N temperature C", "gpu N sm clock MHz", "gpu N memory
-// clock MHz", "gpu N throttle reasons".
+// virtual machines; only where that ever was), "process rss bytes" and of it "process
+// private bytes" (no pages of files), "memory available bytes", "swap used bytes", "disk read
+// bytes/s", "disk write bytes/s", "disk busy %", "network received bytes/s", "network sent
+// bytes/s"; for each of the GPUs with NVML "gpu N utilisation %", "gpu N memory used bytes", "gpu N
+// power W", "gpu N temperature C", "gpu N sm clock MHz", "gpu N memory clock MHz", "gpu N throttle
+// reasons".
 //
 // What the process was not given: for each of its threads by name ("main", "loader 0"; "kernels":
 // the sum of the team without main; "other threads") "NAME run delay %", the time that it was ready
-// and had no core, and "NAME on cpu %"; "kernels threads"; "involuntary switches/s"; with a CPU
-// quota "cpu periods/s", "cpu throttled periods/s" and "cpu throttled %" (summed over cores); "cpu
-// pressure %", "memory pressure %", "io pressure %" (PSI, "some") and the same with "group ";
-// "major faults/s", "reclaimed pages/s" and "swapped pages/s" (of the machine); with a memory limit
-// "memory limit bytes", "memory limit used bytes" (without cached files) and "memory limit hits/s".
-// Of other programs that this process can see, their "other processes", those that used the CPU
-// most as "program NAME cpu %", at most three; and "traced by NAME", 1, while a debugger or tracer
-// is attached. "memory available bytes" is no more than what the limit leaves. Metrics that a
-// kernel or a container does not have are left out.
+// and had no core, and "NAME on cpu %"; "kernels threads"; "kernels cpus", on which the team may
+// run; "involuntary switches/s"; with a CPU quota "cpu periods/s", "cpu throttled periods/s" and
+// "cpu throttled %" (summed over cores); "cpu pressure %", "memory pressure %", "io pressure %"
+// (PSI, "some") and the same with "group "; "major faults/s", "reclaimed pages/s" and "swapped
+// pages/s" (of the machine); with a memory limit "memory limit bytes", "memory limit used bytes"
+// (without cached files) and "memory limit hits/s". Of other programs that this process can see,
+// their "other processes", those that used the CPU most as "program NAME cpu %", at most three; and
+// "traced by NAME", 1, while a debugger or tracer is attached. "memory available bytes" is no more
+// than what the limit leaves. Metrics that a kernel or a container does not have are left out.
 //
 // 100 means one core that is always busy, for "cpu N %" as for "process cpu %", "siblings
 // cpu %" and "stolen cpu %"; "cpu N %" and "cpu %" have what is stolen. "disk busy %" is of

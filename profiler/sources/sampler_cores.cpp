@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "engine/core/clock.h"
 #include "engine/core/control_group.h"
+#include "engine/core/cpus.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -65,6 +67,7 @@ void read_threads(const CoreSources& sources, const std::map<std::uint32_t, std:
   while (const dirent* const entry = ::readdir(folder.get()))
     if (const auto thread = parse_number<std::uint32_t>(entry->d_name)) threads.push_back(*thread);
   if (threads.empty()) return;
+  std::set<int> team;
   const std::uint32_t process = sources.proc == "/proc" ? static_cast<std::uint32_t>(::getpid())
                                                         : *std::ranges::min_element(threads);
   for (const std::uint32_t thread : threads) {
@@ -72,8 +75,11 @@ void read_threads(const CoreSources& sources, const std::map<std::uint32_t, std:
     auto times = text ? parse_schedstat(*text) : std::nullopt;
     if (!times) continue;  // it has ended, or the kernel does not count
     times->name = thread_name(thread, names, process);
+    if (sources.proc == "/proc" && (times->name == "main" || times->name == "kernels"))
+      for (const int cpu : allowed_cpus(static_cast<int>(thread))) team.insert(cpu);
     reading.threads.emplace(thread, *times);
   }
+  if (!team.empty()) reading.team_cpus = static_cast<int>(team.size());
 }
 
 void read_pressure(const path& folder, const char* file, const std::string& metric,
@@ -211,6 +217,8 @@ std::vector<Metric> levels(const CoreReading& now) {
   double kernels = 0;
   for (const auto& [id, thread] : now.threads) kernels += thread.name == "kernels" ? 1 : 0;
   if (kernels > 0) metrics.push_back({"kernels threads", kernels});
+  if (kernels > 0 && now.team_cpus)
+    metrics.push_back({"kernels cpus", static_cast<double>(*now.team_cpus)});
   if (now.memory) {
     metrics.push_back({"memory limit bytes", static_cast<double>(now.memory->limit_bytes)});
     metrics.push_back({"memory limit used bytes", static_cast<double>(now.memory->used_bytes)});

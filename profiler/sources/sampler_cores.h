@@ -39,8 +39,9 @@ struct MemoryLimit {
 
 struct CoreReading {
   std::uint64_t at_ns = 0;
-  std::map<std::uint32_t, ThreadReading> threads;    // by gettid()
-  std::vector<QuotaReading> quotas;                  // of CoreSources::cpu_groups that can be read
+  std::map<std::uint32_t, ThreadReading> threads;  // by gettid()
+  std::optional<int> team_cpus;      // on which main and the team's threads may run, all together
+  std::vector<QuotaReading> quotas;  // of CoreSources::cpu_groups that can be read
   std::map<std::string, std::uint64_t> pressure_us;  // by metric
   std::optional<std::uint64_t> switches;             // involuntary
   std::optional<std::uint64_t> major_faults;

@@ -63,6 +63,8 @@ TEST(SamplerCores, RatesOfThreadsAreByName) {
   EXPECT_THAT(metrics, Contains(metric("loader 0 run delay %", 2)));
   EXPECT_THAT(metrics, Contains(metric("other threads run delay %", 2.5)));
   EXPECT_THAT(levels(after), ElementsAre(metric("kernels threads", 2)));
+  after.team_cpus = 1;
+  EXPECT_THAT(levels(after), Contains(metric("kernels cpus", 1)));
   // A thread that began since then, and an id that the kernel gave to another thread.
   before.threads.erase(45);
   before.threads[42].on_cpu_ns = 1 << 30;

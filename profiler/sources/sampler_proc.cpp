@@ -238,10 +238,10 @@ std::optional<std::uint64_t> parse_process_ticks(std::string_view text) {
   return user_and_system[0] + user_and_system[1];
 }
 
-std::optional<std::uint64_t> parse_resident_pages(std::string_view text) {
-  std::array<std::uint64_t, 2> size_and_resident{};
-  if (!take_numbers(text, size_and_resident)) return std::nullopt;
-  return size_and_resident[1];
+std::optional<ProcessPages> parse_process_pages(std::string_view text) {
+  std::array<std::uint64_t, 3> size_resident_shared{};
+  if (!take_numbers(text, size_resident_shared)) return std::nullopt;
+  return ProcessPages{size_resident_shared[1], size_resident_shared[2]};
 }
 
 MemoryUse parse_meminfo(std::string_view text) {
@@ -321,12 +321,15 @@ MachineReading read_machine(const std::filesystem::path& proc,
       if (const auto ticks = parse_process_ticks(*text))
         reading.siblings.push_back({sibling.process, sibling.share * static_cast<double>(*ticks)});
   if (const auto text = text_of("self/statm")) {
-    const auto pages = parse_resident_pages(*text);
+    const auto pages = parse_process_pages(*text);
     const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    if (pages && *pages <= UINT64_MAX / page_bytes)
-      reading.resident_bytes = *pages * page_bytes;
-    else
+    if (pages && pages->resident <= UINT64_MAX / page_bytes) {
+      reading.resident_bytes = pages->resident * page_bytes;
+      reading.private_bytes =
+          (pages->resident - std::min(pages->resident, pages->shared)) * page_bytes;
+    } else {
       unexpected("self/statm");
+    }
   }
   if (const auto text = text_of("meminfo")) {
     reading.memory = parse_meminfo(*text);
@@ -344,6 +347,7 @@ std::vector<Metric> levels(const MachineReading& now) {
     if (value) metrics.push_back({name, static_cast<double>(*value)});
   };
   add("process rss bytes", now.resident_bytes);
+  add("process private bytes", now.private_bytes);
   add("memory available bytes", now.memory.available_bytes);
   add("swap used bytes", now.memory.swap_used_bytes);
   return metrics;

@@ -60,11 +60,16 @@ struct MemoryUse {
   std::optional<std::uint64_t> swap_used_bytes;
 };
 
+struct ProcessPages {
+  std::uint64_t resident = 0;
+  std::uint64_t shared = 0;  // of these: of files, or with other processes
+};
+
 // Each parses the text of one file; nothing, or an empty list, from any other text. Invalid lines
 // are skipped.
-std::vector<CpuTicks> parse_stat(std::string_view text);                   // /proc/stat
-std::optional<std::uint64_t> parse_process_ticks(std::string_view text);   // /proc/PID/stat
-std::optional<std::uint64_t> parse_resident_pages(std::string_view text);  // /proc/PID/statm
+std::vector<CpuTicks> parse_stat(std::string_view text);                  // /proc/stat
+std::optional<std::uint64_t> parse_process_ticks(std::string_view text);  // /proc/PID/stat
+std::optional<ProcessPages> parse_process_pages(std::string_view text);   // /proc/PID/statm
 MemoryUse parse_meminfo(std::string_view text);
 // Whole disks: no partitions, and no devices on top of other disks (loop, dm, md, ram, ...), whose
 // transfers would count twice.
@@ -88,7 +93,7 @@ struct MachineReading {
   std::vector<CpuTicks> cpus;
   std::optional<std::uint64_t> process_ticks;  // user and system time
   std::vector<SiblingTicks> siblings;          // without those that have ended
-  std::optional<std::uint64_t> resident_bytes;
+  std::optional<std::uint64_t> resident_bytes, private_bytes;
   MemoryUse memory;
   std::vector<DiskCounters> disks;
   std::vector<NetworkCounters> networks;

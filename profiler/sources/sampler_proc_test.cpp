@@ -72,8 +72,11 @@ TEST(ProcStat, FindsTheProcessesTimesAfterAnyName) {
   EXPECT_EQ(parse_process_ticks("42 (a) 1 (b) R 1 2 3 4 5 6 7 8 9 10 1100 220 0 0 20\n"), 1320U);
   EXPECT_EQ(parse_process_ticks("42 (a) R 1 2 3 4 5 6 7 8 9 10 1100"), std::nullopt);
   EXPECT_EQ(parse_process_ticks("42 a R 1 2"), std::nullopt);
-  EXPECT_EQ(parse_resident_pages("1000 250 3 4 5 6 7\n"), 250U);
-  EXPECT_EQ(parse_resident_pages("1000"), std::nullopt);
+  const auto pages = parse_process_pages("1000 250 3 4 5 6 7\n");
+  ASSERT_TRUE(pages);
+  EXPECT_EQ(pages->resident, 250U);
+  EXPECT_EQ(pages->shared, 3U);
+  EXPECT_FALSE(parse_process_pages("1000 250"));
 }
 
 TEST(ProcMeminfo, CountsBytes) {
@@ -172,10 +175,12 @@ struct Readings {
 TEST(MachineReading, HasLevelsAlone) {
   const Readings readings;
   EXPECT_THAT(readings.before.problems, IsEmpty());
-  EXPECT_THAT(by_name(levels(readings.before)),
-              UnorderedElementsAre(
-                  Pair("process rss bytes", 250.0 * static_cast<double>(::sysconf(_SC_PAGESIZE))),
-                  Pair("memory available bytes", 65536), Pair("swap used bytes", 6144)));
+  EXPECT_THAT(
+      by_name(levels(readings.before)),
+      UnorderedElementsAre(
+          Pair("process rss bytes", 250.0 * static_cast<double>(::sysconf(_SC_PAGESIZE))),
+          Pair("process private bytes", 247.0 * static_cast<double>(::sysconf(_SC_PAGESIZE))),
+          Pair("memory available bytes", 65536), Pair("swap used bytes", 6144)));
 }
 
 TEST(MachineReading, HasRatesWithAnother) {

@@ -86,6 +86,10 @@ fs::path newest_checkpoint(const fs::path& run) {
   if (!fs::exists(run / "config.json"))
     fail<DataError>("{}: is not a run directory: it has no checkpoint and no config.json",
                     run.string());
+  const fs::path whole = fs::weakly_canonical(run), ranks = whole.parent_path();
+  if (ranks.filename() == "ranks" && fs::exists(ranks.parent_path() / "config.json"))
+    fail<DataError>("{}: is what one rank of a job wrote; the job's checkpoints are in {}",
+                    run.string(), ranks.parent_path().string());
   fail<DataError>(
       "{}: no {}*{} in it; restart a run that was stopped before it saved one with --overwrite, "
       "and save earlier with --checkpoint-every N",

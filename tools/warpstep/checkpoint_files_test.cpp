@@ -1,4 +1,4 @@
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -100,6 +100,24 @@ TEST(CheckpointFiles, AreThoseOfTheirNamesAlone) {
     write_atomically(checkpoint_path(folder.path(), step), "x");
   write_atomically(folder / "checkpoint-zzz.safetensors", "x");
   EXPECT_EQ(step_of(newest_checkpoint(folder.path())), 100'000'000U) << "by number, not by text";
+}
+
+TEST(CheckpointFiles, OfAJobAreNotInTheFoldersOfItsRanks) {
+  const data::testing::TemporaryFolder folder;
+  const auto refused = [&](const fs::path& run) {
+    fs::create_directories(run);
+    write_atomically(run / "config.json", "{}");
+    try {
+      newest_checkpoint(run);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(refused(folder / "job"), testing::HasSubstr("--overwrite"));
+  const std::string of_rank = refused(folder / "job/ranks/1/");
+  EXPECT_THAT(of_rank, testing::HasSubstr("what one rank of a job wrote"));
+  EXPECT_THAT(of_rank, testing::HasSubstr(folder / "job"));
 }
 
 TEST(CheckpointFiles, AreSetAsideByNamesOfTheirOwn) {

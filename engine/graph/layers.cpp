@@ -290,16 +290,18 @@ void cross_entropy(Tensor logits, Tensor labels, Tensor rows, const LossOptions&
   };
   const Nll nll{.mixed = mixed,
                 .smoothing = options.label_smoothing,
-                .weighted = !options.class_weights.empty(),
+                .weighted = !options.class_weights.empty() && !options.unweighted,
                 .raw = options.raw};
   const Tensor scores = options.raw ? logits : loss_op(LogSoftmax{}, {logits});
   graph.logits = logits.id;
   std::vector<Tensor> in{scores, labels};
   if (mixed) in.push_back(rows);
-  if (nll.weighted)
-    in.push_back(graph.buffer("loss.weight",
-                              {static_cast<std::int64_t>(options.class_weights.size())},
-                              options.class_weights, false));
+  if (!options.class_weights.empty()) {
+    const Tensor weights =
+        graph.buffer("loss.weight", {static_cast<std::int64_t>(options.class_weights.size())},
+                     options.class_weights, false);
+    if (nll.weighted) in.push_back(weights);
+  }
   graph.loss = loss_op(nll, in).id;
   graph.correct = loss_op(Top1{}, {logits, labels}).id;
 }

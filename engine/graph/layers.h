@@ -90,6 +90,8 @@ struct LossOptions {
   double label_smoothing = 0;          // 0 to 1
   std::vector<float> class_weights{};  // one a class; empty: all 1
   bool raw = false;  // the model's output counts as log-probabilities: NLL without a softmax
+  // The weights do not count, but remain a buffer: all programs of a store have the same buffers.
+  bool unweighted = false;
   bool operator==(const LossOptions&) const = default;
 };
 

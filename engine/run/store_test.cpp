@@ -200,12 +200,12 @@ TEST(Initialize, HasPyTorchsDistribution) {
 // ---- buffers
 
 // A norm of 4 channels, and weights of 3 classes.
-Graph with_buffers(bool training = true) {
+Graph with_buffers(bool training = true, bool unweighted = false) {
   Graph g;
   const Tensor x = g.input("x", {DType::f32, {2, 2, 6, 4}});
   const Tensor labels = g.input("labels", {DType::i32, {2}});
   cross_entropy(linear("fc", flatten(batch_norm("bn", x)), {.out = 3}), labels, {},
-                {.class_weights = {1, 2, 4}});
+                {.class_weights = {1, 2, 4}, .unweighted = unweighted});
   StepOptions options;
   options.training = training;
   return compile_step(std::move(g), options);
@@ -249,6 +249,26 @@ TEST(StoreBuffers, AreSharedByTheProgramsOfAStore) {
   training.store().write_buffer(0, counting(4));
   const auto* mean = static_cast<const double*>(testing.address(testing.graph().buffers[0].value));
   EXPECT_EQ(std::vector<double>(mean, mean + 4), (std::vector<double>{1, 2, 3, 4}));
+}
+
+// Whose loss is the mean of the rows' own, whatever the shared weights.
+TEST(StoreBuffers, AreSharedByAnEvaluationWithoutClassWeights) {
+  Program training(with_buffers(), open_backend("ref"));
+  Store& store = training.store();
+  store.initialize(1);
+  Program weighted(with_buffers(false), open_backend("ref"), training.shared_store());
+  Program plain(with_buffers(false, true), open_backend("ref"), training.shared_store());
+  std::vector<double> x(2 * 2 * 6 * 4);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i % 7);
+  const auto loss = [&](Program& program, std::int32_t first, std::int32_t second) {
+    const std::array labels{first, second};
+    program.set_inputs(std::array<const void*, 2>{x.data(), labels.data()});
+    eager_runner(program)->step();
+    return program.loss();
+  };
+  const float both = loss(plain, 0, 2);
+  EXPECT_NEAR(both, (loss(weighted, 0, -1) + loss(weighted, -1, 2)) / 2, 1e-5);
+  EXPECT_GT(std::abs(both - loss(weighted, 0, 2)), 1e-3);
 }
 
 TEST(StoreBuffers, RefuseOtherGraphs) {

@@ -100,6 +100,29 @@ TEST_F(Text, LearnsAndWritesARunThatEvalReproduces) {
               AllOf(HasSubstr("h.0/activation_statistics"), HasSubstr("/update_statistics adam")));
 }
 
+// Perplexities of runs with other losses can be compared.
+TEST_F(Text, IsEvaluatedByThePlainCrossEntropy) {
+  for (const bool averaged : {false, true}) {
+    std::filesystem::remove_all(out_);
+    std::vector<std::string> arguments = with(start(out_), "--steps", "20");
+    arguments = with(arguments, "--label-smoothing", "0.3");
+    arguments = with(arguments, "--class-weights", "1,9,0.5,1,0.1,3,1");
+    if (averaged) arguments = with(arguments, "--ema", "0.8");
+    const Ended ended = run(arguments);
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const double loss = read_json(out_ + "/summary.json")["test"]["loss"];
+    EXPECT_EQ(Json::parse(run({"eval", out_, "--json"}).out)["loss"], loss);
+    expect_logits_of(loss, 300);
+  }
+  const auto evaluation = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"explain", "gpt2-nano", "--device", "ref",
+                                       "--batch", "1",         "--eval"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments).out;
+  };
+  EXPECT_EQ(evaluation({"--label-smoothing", "0.1"}), evaluation({}));
+}
+
 TEST_F(Text, GoesToTransformersAndBack) {
   const std::string folder = folder_ / "exported";
   ASSERT_EQ(run(with(start(out_), "--steps", "10", "--ema", "0.9")).exit_code, 0);

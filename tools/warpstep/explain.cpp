@@ -143,6 +143,7 @@ int explain_model(const ExplainOptions& options) {
     models::resolve_settings(model, options.run.model_option);  // refuses them
   }
   build.loss = loss_options(options.run, build.classes);
+  if (options.evaluate && model.is_text()) build.loss = plain_loss(std::move(build.loss));
   if (options.image > 0 && !model.is_text())
     build.image = {options.image, options.image, model.image[2]};
   const std::shared_ptr<Backend> backend = backend_of(options);

@@ -202,6 +202,8 @@ UpdateOptions update_options(const RunOptions& options);
 // `ranks`.
 bool shards_optimizer(const RunOptions& options, std::string_view backend, std::int64_t ranks);
 LossOptions loss_options(const RunOptions& options, std::int64_t classes);
+// Of evaluations of text: the mean cross-entropy, whose exponential is the perplexity.
+LossOptions plain_loss(LossOptions of_training);
 // `total_steps` and `steps_of_epoch` count batches; the schedule counts updates.
 Schedule schedule_of(const RunOptions& options, std::int64_t total_steps,
                      std::int64_t steps_of_epoch);

@@ -136,6 +136,12 @@ LossOptions loss_options(const RunOptions& o, std::int64_t classes) {
           .raw = o.loss == "nll"};
 }
 
+LossOptions plain_loss(LossOptions of_training) {
+  of_training.label_smoothing = 0;
+  of_training.unweighted = !of_training.class_weights.empty();
+  return of_training;
+}
+
 bool shards_optimizer(const RunOptions& o, std::string_view backend, std::int64_t ranks) {
   if (o.check_numerics) return false;  // it reads the moments of all weights
   if (o.shard_optimizer != "auto") return o.shard_optimizer == "on";

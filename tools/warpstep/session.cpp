@@ -195,9 +195,10 @@ Graph training_graph(const RunOptions& options, const Source& source, const Back
 }
 
 Graph evaluation_graph(const RunOptions& options, const Source& source, const Backend& backend) {
-  return compile_step(
-      models::build(models::find(options.model), build_options(options, source, backend)),
-      step_options(options, backend, false));
+  models::BuildOptions build = build_options(options, source, backend);
+  if (source.is_text()) build.loss = plain_loss(std::move(build.loss));
+  return compile_step(models::build(models::find(options.model), build),
+                      step_options(options, backend, false));
 }
 
 }  // namespace

@@ -293,7 +293,8 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
   with.max_bad = options.max_bad;
   with.memory_limit_bytes = parse_bytes(options.memory);
   with.memory = source.slots.get();
-  with.class_weights.assign(options.class_weights.begin(), options.class_weights.end());
+  if (training || !source.is_text())  // evaluations of text do not weight
+    with.class_weights.assign(options.class_weights.begin(), options.class_weights.end());
   if (source.is_text()) pad_class_weights(with.class_weights, options);
   if (!training) with.thread_name = "test loader";
   if (source.is_text())

@@ -205,22 +205,22 @@ void read_tokenizer(TokenData& data, const std::string& spec) {
 
 void resolve_vocabulary(TokenData& data, const OpenSplit& train, const OpenSplit& val,
                         const TokenOptions& options) {
+  const std::string path = (data.train.size() > 0 ? data.train : data.val).path();
   if (data.vocabulary == 0) {
     data.vocabulary = std::max(train.vocabulary, val.vocabulary);
-    data.vocabulary_from = "the header of " + data.train.path();
+    data.vocabulary_from = "the header of " + path;
   }
   if (data.vocabulary == 0 && options.vocabulary == 0) {
     const std::uint32_t largest = std::max(data.train.largest(), data.val.largest());
     if (largest >= std::uint32_t{1} << 31)
-      fail<DataError>("{}: the largest token is {}; at most 2^31 - 1 is allowed", data.train.path(),
-                      largest);
+      fail<DataError>("{}: the largest token is {}; at most 2^31 - 1 is allowed", path, largest);
     data.vocabulary = std::int64_t{largest} + 1;
     data.vocabulary_from = "the largest id";
   }
   if (options.vocabulary == 0) return;
   if (data.vocabulary > options.vocabulary)
-    fail<DataError>("{}: has a vocabulary of {} ({}), but only {} are possible here",
-                    data.train.path(), data.vocabulary, data.vocabulary_from, options.vocabulary);
+    fail<DataError>("{}: has a vocabulary of {} ({}), but only {} are possible here", path,
+                    data.vocabulary, data.vocabulary_from, options.vocabulary);
   data.vocabulary = options.vocabulary;
   data.vocabulary_from = "given";
 }
@@ -264,7 +264,7 @@ TokenData open_tokens(const std::string& spec, const TokenOptions& options) {
     const std::vector<Entry> entries = entries_of(spec);
     train_paths = files_of(spec, "train", entries);
     val_paths = val_files_of(spec, entries);
-    if (train_paths.empty())
+    if (train_paths.empty() && (options.needs_train || val_paths.empty()))
       fail<DataError>(
           "{}: has no tokens to train on: no train.safetensors with a tensor `token`, train.npy, "
           "train-tokens.npy, train.bin or *_train.bin; `warpstep data tokenize` writes them from "

@@ -79,11 +79,13 @@ struct TokenOptions {
   // in [0, 1), where 0 leaves `val` empty. Without a value the file is required.
   std::optional<double> val_split = {};
   std::int64_t vocabulary = 0;  // ids must be below; 0: what the files declare
+  // Else a folder may have tokens for validation only, and `train` is empty then.
+  bool needs_train = true;
 };
 
 // The data of a language model.
 struct TokenData {
-  TokenSet train, val;  // val is empty only with val_split 0
+  TokenSet train, val;  // train is empty only without needs_train, val only with val_split 0
   // The tokenizer's, else that of a safetensors file's metadata or of llm.c's header, else the
   // largest id + 1 (which reads all tokens).
   std::int64_t vocabulary = 0;

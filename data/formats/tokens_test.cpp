@@ -194,6 +194,20 @@ TEST_F(Tokens, TakesValidationFromTheEndOfASingleFile) {
   EXPECT_THAT(message_of([&] { open_tokens(folder_ / "none"); }), HasSubstr("no such file or"));
 }
 
+TEST_F(Tokens, MayBeForValidationOnly) {
+  const TokenOptions without{.needs_train = false};
+  EXPECT_THAT(refusal(without), HasSubstr("no train.safetensors"));
+  write("val.safetensors", StoredType::u16, Narrow{1, 2, 1}, {{"vocabulary", "3"}});
+  EXPECT_THAT(refusal({}), HasSubstr("has no tokens to train on: no train.safetensors"));
+  const TokenData data = open(without);
+  EXPECT_EQ(data.train.size(), 0U);
+  EXPECT_THAT(all_of(data.val), ElementsAre(1, 2, 1));
+  EXPECT_EQ(data.vocabulary, 3);
+  EXPECT_EQ(data.vocabulary_from, "the header of " + (folder_ / "val.safetensors"));
+  EXPECT_THAT(refusal({.vocabulary = 2, .needs_train = false}),
+              HasSubstr("val.safetensors: has a vocabulary of 3"));
+}
+
 TEST_F(Tokens, ChecksIdsAgainstTheVocabulary) {
   write("train.safetensors", StoredType::u16, Narrow{1, 2, 300, 3}, {{"vocabulary", "300"}});
   const TokenData data = open();

@@ -123,6 +123,27 @@ TEST_F(Text, IsEvaluatedByThePlainCrossEntropy) {
   EXPECT_EQ(evaluation({"--label-smoothing", "0.1"}), evaluation({}));
 }
 
+TEST_F(Text, NeedsNoTrainingTokensToBeEvaluated) {
+  ASSERT_EQ(run(with(start(out_), "--steps", "1")).exit_code, 0);
+  const std::string only = folder_ / "only";
+  std::filesystem::create_directory(only);
+  std::filesystem::copy_file(data_ + "/val.bin", only + "/val.bin");
+  const Ended evaluated = run({"eval", out_, "--data", only, "--json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_EQ(Json::parse(evaluated.out)["loss"],
+            Json::parse(run({"eval", out_, "--json"}).out)["loss"]);
+  const Ended info = run({"data", "info", only}), verified = run({"data", "verify", only});
+  EXPECT_THAT(info.out, AllOf(testing::StartsWith("val: 301 tokens"), HasSubstr("vocabulary: 7")));
+  EXPECT_EQ(verified.exit_code, 0) << verified.err;
+  const std::string refusal = only + ": has no tokens to train on: no train.safetensors";
+  EXPECT_THAT(run({"eval", out_, "--data", only, "--split", "train"}).err, HasSubstr(refusal));
+  std::vector<std::string> arguments = start(folder_ / "other");
+  *std::ranges::find(arguments, data_) = only;
+  const Ended refused = run(arguments);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr(refusal));
+}
+
 TEST_F(Text, GoesToTransformersAndBack) {
   const std::string folder = folder_ / "exported";
   ASSERT_EQ(run(with(start(out_), "--steps", "10", "--ema", "0.9")).exit_code, 0);

@@ -64,9 +64,11 @@ void print_summary(const std::string& out, const data::TokenizeSummary& summary,
 }  // namespace
 
 int token_info(const std::string& spec, double val_split, bool json) {
-  const data::TokenData data = data::open_tokens(spec, {.val_split = val_split});
+  const data::TokenData data =
+      data::open_tokens(spec, {.val_split = val_split, .needs_train = false});
   for (const std::string& warning : data.warnings) say("{}\n", warning);
-  TokenJson all{{"train", describe_tokens(data.train)}};
+  TokenJson all = TokenJson::object();
+  if (data.train.size() > 0) all["train"] = describe_tokens(data.train);
   if (data.val.size() > 0) all["val"] = describe_tokens(data.val);
   all["vocabulary"] = data.vocabulary;
   all["vocabulary_from"] = data.vocabulary_from;
@@ -87,7 +89,7 @@ int token_info(const std::string& spec, double val_split, bool json) {
 }
 
 int verify_tokens(const std::string& spec) {
-  const data::TokenData data = data::open_tokens(spec, {.val_split = 0});
+  const data::TokenData data = data::open_tokens(spec, {.val_split = 0, .needs_train = false});
   for (const std::string& warning : data.warnings) say("{}\n", warning);
   std::vector<std::int32_t> ids(std::size_t{1} << 20);
   try {

@@ -90,6 +90,8 @@ TEST(Unicode, DecodesOnlyValidUtf8) {
     EXPECT_FALSE(first_character(bad).valid) << bad;
     EXPECT_FALSE(last_character(bad).valid) << bad;
   }
+  EXPECT_EQ(count_characters("aé東\xf0\x9f\x98\x80"), 4U);
+  EXPECT_EQ(count_characters("\x80\xbf\xe6\x9d"), 4U) << "bytes of no character";
 }
 
 TEST(Unicode, HasTheClassesOfCharacters) {

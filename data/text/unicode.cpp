@@ -65,8 +65,9 @@ void append_utf8(std::string& text, char32_t code) {
 }
 
 std::uint64_t count_characters(std::string_view text) {
-  return static_cast<std::uint64_t>(
-      std::ranges::count_if(text, [](char byte) { return !is_continuation(byte); }));
+  std::uint64_t count = 0;
+  for (; !text.empty(); ++count) text.remove_prefix(first_character(text).bytes);
+  return count;
 }
 
 }  // namespace warpstep::data

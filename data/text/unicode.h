@@ -34,7 +34,7 @@ Character last_character(std::string_view text);   // of at least 1 byte
 
 void append_utf8(std::string& text, char32_t code);
 
-// Bytes that begin a character: the number of characters of valid UTF-8.
+// With bytes that are no valid UTF-8 as characters of their own.
 std::uint64_t count_characters(std::string_view text);
 
 }  // namespace warpstep::data

@@ -195,8 +195,8 @@ std::size_t split(Corpus& corpus, const Survey& survey, const TokenizeOptions& o
   const Chunk chunk = corpus.chunks()[index];
   const std::string text = corpus.read(chunk);
   std::uint64_t at = 0;
-  for (std::uint64_t left = train - before; at < text.size(); ++at)
-    if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80 && left-- == 0) break;
+  for (std::uint64_t left = train - before; left > 0 && at < text.size(); --left)
+    at += first_character(std::string_view(text).substr(at)).bytes;
   if (options.end_of_text) at = outside_of_name(text, at);
   const bool is_cut = at > 0;
   if (index == 0 && !is_cut) refuse("training");

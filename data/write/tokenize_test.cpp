@@ -118,6 +118,19 @@ TEST_F(Tokenize, SplitsByCharactersOfAllTexts) {
   EXPECT_FALSE(exists(out_ + "/val.safetensors"));
 }
 
+// Bytes that are in no character of UTF-8 count as one each.
+TEST_F(Tokenize, SplitsBytesThatAreNoText) {
+  const std::string file = text("a", std::string(20, '\x80'));
+  for (const std::string kind : {"byte", "bpe"}) {
+    const TokenData data = run({file}, {.tokenizer = kind, .vocabulary = 257});
+    EXPECT_EQ(decoded(data.train), std::string(18, '\x80'));
+    EXPECT_EQ(decoded(data.val), "\x80\x80");
+  }
+  const TokenData mixed =
+      run({text("b", "é\x80\x80東\xe6\x9d")}, {.tokenizer = "byte", .val_fraction = 0.5});
+  EXPECT_EQ(decoded(mixed.train), "é\x80\x80");
+}
+
 TEST_F(Tokenize, ChunksAndWorkersChangeNothing) {
   const std::string all = some_text(700'000);  // 4 chunks
   const std::string file = text("a.txt", all);

@@ -97,6 +97,24 @@ TEST_F(Sample, BeginsWithAFileAndEndsBeforeAStop) {
             "0,1,");
 }
 
+// A text of bytes that are in no character of UTF-8 is printed as it is.
+TEST_F(Sample, ContinuesBytesThatAreNoText) {
+  std::ofstream(path("bytes.bin")) << std::string(2000, '\x80');
+  const Ended tokens =
+      run({"data", "tokenize", path("bytes.bin"), path("no-text"), "--tokenizer", "byte"});
+  ASSERT_EQ(tokens.exit_code, 0) << tokens.err;
+  const Ended trained = run({"train",          "gpt2-nano", "--data",         path("no-text"),
+                             "--model-option", "layers=1",  "--model-option", "width=32",
+                             "--sequence",     "16",        "--batch",        "8",
+                             "--lr",           "1e-2",      "--steps",        "10",
+                             "--device",       "cpu",       "--out",          path("of-bytes")});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const Ended sampled = run({"sample", path("of-bytes"), "--device", "cpu", "--prompt", "\x80",
+                             "--tokens", "5", "--temperature", "0"});
+  EXPECT_EQ(sampled.exit_code, 0) << sampled.err;
+  EXPECT_EQ(sampled.out, std::string(6, '\x80') + "\n");
+}
+
 TEST_F(Sample, NamesMistakesWithTheirFix) {
   const auto refused = [](std::vector<std::string> arguments, int code,
                           const std::string& message) {

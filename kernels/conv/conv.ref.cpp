@@ -36,7 +36,7 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
     convolve(op, x, z, as<double>(b.in[0]), as<double>(b.in[1]), out);
     for (std::int64_t i = 0; i < z.count(); ++i) {
       if (op.bias) out[i] += as<double>(b.in[2])[i % op.out];
-      if (op.relu) out[i] = std::max(0.0, out[i]);
+      if (op.relu) out[i] = rectified(out[i]);
     }
     if (op.pool) pool_maxima(*op.pool, z, y, out, as<double>(b.out[0]), as<std::uint8_t>(b.out[1]));
   });

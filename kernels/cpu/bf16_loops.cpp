@@ -251,7 +251,9 @@ __attribute__((noinline)) void finish_tile_of(const Bf16TileEnd& t) {
         for (std::int64_t p = 1; p < t.parts; ++p)
           sum[j] = _mm512_add_ps(sum[j], _mm512_loadu_ps(from + p * t.apart + 16 * j));
       if constexpr (biased) sum[j] = _mm512_add_ps(sum[j], bias[j]);
-      if constexpr (relu) sum[j] = _mm512_maskz_max_ps(0xFFFF, sum[j], _mm512_setzero_ps());
+      if constexpr (relu)
+        sum[j] = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(sum[j], _mm512_setzero_ps(), _CMP_NLE_UQ),
+                                     sum[j]);
     });
     const auto rounded = (__m512i)_mm512_cvtne2ps_pbh(sum[1], sum[0]);
     if (t.columns == square)

@@ -455,7 +455,7 @@ void Product::run(const float* a, const float* b, const float* bias, float* c,
     for (std::int64_t i = 0; i < shape_.m; ++i)
       for (std::int64_t j = 0; j < shape_.n; ++j) {
         const float value = bias ? bias[j] : 0;
-        c[grid_.offset(i) + j] = relu_ && !(value > 0) ? 0 : value;
+        c[grid_.offset(i) + j] = relu_ ? rectified(value) : value;
       }
     return;
   }
@@ -481,7 +481,7 @@ void Product::run(const float* a, const float* b, const float* bias, float* c,
       for (std::int64_t of_k = 1; of_k < parts_.k; ++of_k)
         value += sums[(of_k - 1) * rounded(size) + i * shape_.n + j];
       if (bias) value += bias[j];
-      c[i * shape_.n + j] = relu_ && !(value > 0) ? 0 : value;
+      c[i * shape_.n + j] = relu_ ? rectified(value) : value;
     }
 }
 

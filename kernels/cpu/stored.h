@@ -5,7 +5,7 @@
 //   template <class T>
 //   WARPSTEP_LOOP void relu_loop(const T* x, T* y, std::int64_t count) {
 //     for (std::int64_t i = 0; i < count; ++i)
-//       y[i] = rounded_to<T>(as_float(x[i]) > 0 ? as_float(x[i]) : 0);
+//       y[i] = rounded_to<T>(rectified(as_float(x[i])));
 //   }
 //   template <class T>
 //   const auto relu = vectorized<relu_loop<T>>();
@@ -35,7 +35,16 @@ inline __attribute__((always_inline)) T rounded_to(float number) {
     return narrowed(number);
 }
 
+// A relu: NaN stays NaN, and -0 becomes 0.
+inline __attribute__((always_inline)) float rectified(float x) {
+  return x <= 0 ? 0 : x;
+}
+
 // The same for GNU vectors of floats, whatever their length.
+template <class Floats>
+inline __attribute__((always_inline)) void rectify(Floats& x) {
+  x = x <= 0 ? Floats{} : x;
+}
 template <std::size_t lanes>
 struct StoredVector {
   typedef std::uint32_t Words __attribute__((vector_size(lanes * sizeof(std::uint32_t))));

@@ -111,9 +111,9 @@ __device__ inline float reciprocal(float x) {
     return fast_reciprocal(x);
 }
 
-// A relu, by itself or fused: 0 for NaN.
+// A relu, by itself or fused. NaN stays NaN; in this form one instruction from sm_80 on.
 __device__ inline float rectified(float x) {
-  return x > 0 ? x : 0;
+  return x <= 0 ? 0 : x;
 }
 
 template <class T, int N>

@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(grad_threads, 1)
     if (before != nullptr)
 #pragma unroll
       for (int k = 0; k < width; ++k) {
-        if (!(of_relu[k] > 0)) product[k] = 0;
+        if (of_relu[k] <= 0) product[k] = 0;
         sum[k] += product[k];
       }
     store(d_x + std::size_t{r} * of.inputs + column, product);

@@ -25,8 +25,8 @@ bool has_few_outputs(const FewOutputs& layer);
 void few_forward(const FewOutputs& layer, const void* x, const void* w, const void* bias, bool relu,
                  void* y, DType dtype, cudaStream_t stream);
 
-// d_x = d_y w. If `before`, the relu's output that was x, is not null: 0 where `before` is not
-// above 0, and d_bias [inputs] is the sum of that d_x over its rows, before rounding.
+// d_x = d_y w. If `before`, the relu's output that was x, is not null: 0 where `before` is at
+// most 0, and d_bias [inputs] is the sum of that d_x over its rows, before rounding.
 void few_data_grad(const FewOutputs& layer, const void* d_y, const void* w, const void* before,
                    void* d_x, void* d_bias, DType dtype, cudaStream_t stream);
 

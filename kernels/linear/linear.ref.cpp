@@ -9,13 +9,13 @@ std::int64_t mask_pitch(std::int64_t columns) {
   return 16 * ((columns + 127) / 128);
 }
 
-// Bit c % 8 of a row's byte c / 8: whether y[c] is above 0.
+// Bit c % 8 of a row's byte c / 8: whether y[c] is above 0 or NaN.
 void write_mask(const double* y, std::int64_t rows, std::int64_t columns, std::uint8_t* mask) {
   const std::int64_t pitch = mask_pitch(columns);
   std::fill_n(mask, rows * pitch, std::uint8_t{0});
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c)
-      if (y[r * columns + c] > 0)
+      if (!(y[r * columns + c] <= 0))
         mask[r * pitch + c / 8] = static_cast<std::uint8_t>(mask[r * pitch + c / 8] | 1 << c % 8);
 }
 
@@ -38,7 +38,7 @@ std::unique_ptr<Kernel> bind(const Linear& op, const Operands& operands) {
         double sum = op.bias ? as<double>(b.in[2])[o] : 0;
         for (std::int64_t k = 0; k < depth; ++k) sum += x[n * depth + k] * weight[o * depth + k];
         if (op.keep) as<double>(b.out[1])[n * op.out + o] = sum;
-        y[n * op.out + o] = op.relu ? std::max(0.0, sum) : op.gelu ? gelu_at(sum, true).y : sum;
+        y[n * op.out + o] = op.relu ? rectified(sum) : op.gelu ? gelu_at(sum, true).y : sum;
       }
     if (op.mask) write_mask(y, rows, op.out, as<std::uint8_t>(b.out[1]));
   });

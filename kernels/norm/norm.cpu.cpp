@@ -52,7 +52,7 @@ WARPSTEP_LOOP void apply(const T* __restrict x, const T* __restrict shortcut, T*
     for (std::int64_t c = 0, n = std::min(width, count - i); c < n; ++c) {
       float out = (as_float(x[i + c]) - mean[c]) * scale[c] + shift[c];
       if (add) out += as_float(shortcut[i + c]);
-      if (relu) out = out > 0 ? out : 0;
+      if (relu) out = rectified(out);
       y[i + c] = rounded_to<T>(out);
     }
 }
@@ -304,14 +304,14 @@ struct GradOperands {
   }
 };
 
-// g: d_y (+ d_y2), and 0 where y is not above 0. The mask works on bits, because a branch here
+// g: d_y (+ d_y2), and 0 where y is at most 0. The mask works on bits, because a branch here
 // would keep the compiler from vectorising the loops.
 template <class T, bool sum, bool relu>
 inline __attribute__((always_inline)) float gradient(const T* d_y, const T* d_y2, const T* y,
                                                      std::int64_t i) {
   const float g = sum ? as_float(d_y[i]) + as_float(d_y2[i]) : as_float(d_y[i]);
   if (!relu) return g;
-  const std::uint32_t kept = as_float(y[i]) > 0 ? ~std::uint32_t{0} : 0;
+  const std::uint32_t kept = as_float(y[i]) <= 0 ? 0 : ~std::uint32_t{0};
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) & kept);
 }
 

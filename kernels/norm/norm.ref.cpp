@@ -75,7 +75,7 @@ std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
       for (std::int64_t i = c; i < rows * channels; i += channels) {
         y[i] = gamma[c] * (x[i] - s.mean) * inv_std + beta[c];
         if (shortcut) y[i] += shortcut[i];
-        if (op.relu && !(y[i] > 0)) y[i] = 0;
+        if (op.relu) y[i] = rectified(y[i]);
       }
     }
   });
@@ -94,7 +94,7 @@ std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) 
       for (std::int64_t r = 0; r < rows; ++r) {
         const std::int64_t i = r * channels + c;
         g[idx(r)] = d_y[i] + (second ? second[i] : 0);
-        if (y && !(y[i] > 0)) g[idx(r)] = 0;
+        if (y && y[i] <= 0) g[idx(r)] = 0;
       }
       gradient_of_norm(g, c, channels, &b.in[1], {b.out[0], b.out[1], b.out[2]});
       if (op.shortcut_norm)

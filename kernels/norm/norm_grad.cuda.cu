@@ -17,7 +17,7 @@ struct Sources {
   const T* shortcut;  // what the shortcut's norm reads
 };
 
-// One vector of each source. gradient() gives g = d_y (+ second), and 0 where y is not above 0.
+// One vector of each source. gradient() gives g = d_y (+ second), and 0 where y is at most 0.
 template <class T, bool masked, bool two, bool both>
 struct Loaded {
   static constexpr int width = vector_width<T>;
@@ -41,7 +41,7 @@ struct Loaded {
     if constexpr (masked) {
       unpack(y, other);
 #pragma unroll
-      for (int i = 0; i < width; ++i) g[i] = other[i] > 0 ? g[i] : 0;
+      for (int i = 0; i < width; ++i) g[i] = other[i] <= 0 ? 0 : g[i];
     }
   }
 };

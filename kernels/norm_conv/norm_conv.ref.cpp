@@ -21,7 +21,7 @@ struct Normed {
         sum += shortcut_scale[c] * shortcut[i] + shortcut_bias[c];
       else if (shortcut)
         sum += shortcut[i];
-      p[idx(i)] = sum > 0 ? sum : 0;
+      p[idx(i)] = rectified(sum);
     }
     return p;
   }
@@ -85,7 +85,7 @@ std::unique_ptr<Kernel> bind(const NormApply& op, const Operands& operands) {
       double y =
           of_channel(1) * (as<double>(b.in[0])[i] - of_channel(3)) * of_channel(4) + of_channel(2);
       if (op.norm.add) y += as<double>(b.in[5])[i];
-      as<double>(b.out[0])[i] = op.norm.relu && !(y > 0) ? 0 : y;
+      as<double>(b.out[0])[i] = op.norm.relu ? rectified(y) : y;
     }
   });
 }
@@ -105,7 +105,7 @@ std::unique_ptr<Kernel> bind(const NormConvDataGrad& op, const Operands& operand
     for (std::int64_t i = 0; i < x.count(); ++i) {
       const std::int64_t c = i % channels;
       const double h = (images[i] - mean[c]) * inv_std[c];
-      if (!(gamma[c] * h + beta[c] > 0)) g[i] = 0;
+      if (gamma[c] * h + beta[c] <= 0) g[i] = 0;
       d_gamma[c] += g[i] * h;
       d_beta[c] += g[i];
     }

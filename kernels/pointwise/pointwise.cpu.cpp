@@ -31,8 +31,7 @@ void normalize_each(const X* x, T* y, std::int64_t pixels, std::int64_t channels
 
 template <class T>
 WARPSTEP_LOOP void relu_loop(const T* x, T* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    y[i] = rounded_to<T>(as_float(x[i]) > 0 ? as_float(x[i]) : 0);
+  for (std::int64_t i = 0; i < count; ++i) y[i] = rounded_to<T>(rectified(as_float(x[i])));
 }
 template <class T>
 const auto relu = vectorized<relu_loop<T>>();
@@ -40,7 +39,7 @@ const auto relu = vectorized<relu_loop<T>>();
 template <class T>
 WARPSTEP_LOOP void relu_grad_loop(const T* d_y, const T* y, T* d_x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
-    d_x[i] = rounded_to<T>(as_float(y[i]) > 0 ? as_float(d_y[i]) : 0);
+    d_x[i] = rounded_to<T>(as_float(y[i]) <= 0 ? 0 : as_float(d_y[i]));
 }
 template <class T>
 const auto relu_grad = vectorized<relu_grad_loop<T>>();

@@ -25,7 +25,7 @@ struct ReluOf {
 };
 struct ReluGradOf {
   static constexpr bool binary = true;
-  __device__ float operator()(float d_y, float y) const { return y > 0 ? d_y : 0; }
+  __device__ float operator()(float d_y, float y) const { return y <= 0 ? 0 : d_y; }
 };
 struct SumOf {
   static constexpr bool binary = true;
@@ -357,7 +357,7 @@ __global__ void __launch_bounds__(column_threads)
       unpack(from_y[j], of);
 #pragma unroll
       for (int i = 0; i < width; ++i) {
-        d[i] = of[i] > 0 ? d[i] : 0;
+        d[i] = of[i] <= 0 ? 0 : d[i];
         sum[i] += d[i];
       }
       if (first + j * blockDim.y < end) store(d_x + place(j), d);

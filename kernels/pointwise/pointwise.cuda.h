@@ -26,7 +26,7 @@ void normalize(const NormalizeShape& shape, const float* x, void* y, DType dtype
                cudaStream_t stream);
 
 void relu(const void* x, void* y, std::int64_t count, DType dtype, cudaStream_t stream);
-// d_x = d_y where y > 0, else 0; d_x may be d_y.
+// d_x = 0 where y <= 0, else d_y; d_x may be d_y.
 void relu_grad(const void* d_y, const void* y, void* d_x, std::int64_t count, DType dtype,
                cudaStream_t stream);
 void add(const void* a, const void* b, void* y, std::int64_t count, DType dtype,

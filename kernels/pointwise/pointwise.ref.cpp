@@ -33,14 +33,14 @@ std::unique_ptr<Kernel> bind(const Normalize& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const Relu&, const Operands& operands) {
-  return each(operands, [](double x, double) { return x > 0 ? x : 0; });
+  return each(operands, [](double x, double) { return rectified(x); });
 }
 
 std::unique_ptr<Kernel> bind(const ReluGrad& op, const Operands& operands) {
   return host_kernel("loops", [op, x = operands.out_shape()](const Buffers& b) {
     const double *d_y = as<double>(b.in[0]), *y = as<double>(b.in[1]);
     double* d_x = as<double>(b.out[0]);
-    for (std::int64_t i = 0; i < x.count(); ++i) d_x[i] = y[i] > 0 ? d_y[i] : 0;
+    for (std::int64_t i = 0; i < x.count(); ++i) d_x[i] = y[i] <= 0 ? 0 : d_y[i];
     if (op.bias_gradient) column_sums(d_x, x.count(), x.back(), as<double>(b.out[1]));
   });
 }

@@ -40,7 +40,7 @@ TEST_P(PointwiseCuda, Relu) {
     const Floats x(dtype(), signs(count, 1));
     const std::vector<float> values = x.values();
     std::vector<double> expected;
-    for (const float v : values) expected.push_back(v > 0 ? static_cast<double>(v) : 0);
+    for (const float v : values) expected.push_back(v <= 0 ? 0 : static_cast<double>(v));
     const auto n = static_cast<std::int64_t>(count);
     expect_near(settled([&] {
                   const Floats y(dtype(), count);
@@ -60,7 +60,7 @@ TEST_P(PointwiseCuda, ReluGradInPlace) {
     const std::vector<float> d = d_y.values(), values = y.values();
     std::vector<double> expected;
     for (std::size_t i = 0; i < count; ++i)
-      expected.push_back(values[i] > 0 ? static_cast<double>(d[i]) : 0);
+      expected.push_back(values[i] <= 0 ? 0 : static_cast<double>(d[i]));
     relu_grad(d_y.data(), y.data(), d_y.data(), static_cast<std::int64_t>(count), dtype(), nullptr);
     expect_near(d_y.values(), expected, 0);
   }
@@ -111,7 +111,7 @@ TEST_P(PointwiseCuda, BiasRelu) {
           for (std::size_t i = 0; i < x.size(); ++i) {
             const double v =
                 static_cast<double>(x[i]) + (biased ? static_cast<double>(shift[i % channels]) : 0);
-            expected.push_back(rectify ? (v > 0 ? v : 0) : v);
+            expected.push_back(rectify && v <= 0 ? 0 : v);
           }
           const Floats y(dtype(), x);
           bias_relu(y.data(), biased ? bias.data() : nullptr, rectify,
@@ -121,17 +121,19 @@ TEST_P(PointwiseCuda, BiasRelu) {
         }
 }
 
-TEST_P(PointwiseCuda, ReluOfNaNIsZero) {
+TEST_P(PointwiseCuda, ReluOfNaNIsNaN) {
   const std::vector<float> x(idx(width()), NAN);
   const auto channels = static_cast<std::int64_t>(width());
-  const std::vector<float> zeros(x.size());
   const Floats whole(dtype(), x), single(dtype(), x), alone(dtype(), x);
   bias_relu(whole.data(), nullptr, true, 1, channels, dtype(), nullptr);
-  EXPECT_EQ(whole.values(), zeros);
+  const auto expect_nan = [](const std::vector<float>& values) {
+    for (const float value : values) EXPECT_TRUE(std::isnan(value));
+  };
+  expect_nan(whole.values());
   bias_relu_unaligned(single.data(), nullptr, true, channels, 1, dtype(), nullptr);
-  EXPECT_EQ(single.values(), zeros);
+  expect_nan(single.values());
   relu(alone.data(), alone.data(), channels, dtype(), nullptr);
-  EXPECT_EQ(alone.values(), zeros);
+  expect_nan(alone.values());
 }
 
 TEST_P(PointwiseCuda, RefusesChannelsThatAreNoWholeVectors) {

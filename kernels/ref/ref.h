@@ -7,6 +7,11 @@
 
 namespace warpstep::ref {
 
+// A relu: NaN stays NaN, and -0 becomes 0, on every backend.
+constexpr double rectified(double x) {
+  return x <= 0 ? 0 : x;
+}
+
 // sums [channels] of x [count / channels, channels] over its rows.
 void column_sums(const double* x, std::int64_t count, std::int64_t channels, double* sums);
 

@@ -32,7 +32,7 @@ std::string text(const BatchNorm& op);
 // d_y, x, gamma, mean, inv_std, y if the norm has a relu, a second d_y if sum, and the shortcut's
 // x, gamma, mean and inv_std if it is a norm's result as well -> d_x, d_gamma [C],
 // d_beta [C] in d_y's dtype, and with add and relu d_shortcut. With n rows, g = d_y (+ the second),
-// 0 where y is not above 0, and h = (x - mean) inv_std: d_beta = sum g, d_gamma = sum g h, d_x =
+// 0 where y is at most 0, and h = (x - mean) inv_std: d_beta = sum g, d_gamma = sum g h, d_x =
 // gamma inv_std (g - d_beta / n - h d_gamma / n), d_shortcut = g. (With add and without relu the
 // shortcut's gradient is d_y itself.) Over several ranks n counts the rows of all, and d_x has the
 // sums over all of them; d_gamma and d_beta are this rank's, as every gradient before its exchange.

@@ -69,7 +69,7 @@ std::string text(const NormApply& op);
 
 // d_z, weight, x, gamma, beta, mean, inv_std of the norm (with its relu) before the
 // convolution
-// -> g = the convolution's data gradient, 0 where gamma (x - mean) inv_std + beta is not above 0,
+// -> g = the convolution's data gradient, 0 where gamma (x - mean) inv_std + beta is at most 0,
 // and f32 [C]: d_gamma = sum g h, d_beta = sum g, with n rows and h = (x - mean) inv_std; by_g =
 // gamma inv_std, by_x = -by_g inv_std d_gamma / n, constant = -by_g d_beta / n - by_x mean.
 struct NormConvDataGrad {

@@ -25,7 +25,7 @@ Types infer(const Normalize& op, const Types& in);
 Cost cost(const Normalize& op, const Types& in, const Types& out);
 std::string text(const Normalize& op);
 
-// y = max(0, x).
+// y = max(0, x), and NaN where x is NaN, as of every relu but those of cuDNN and cublasLt.
 struct Relu {
   static constexpr std::string_view name = "relu";
   static constexpr OpTraits traits{
@@ -36,7 +36,7 @@ Types infer(const Relu& op, const Types& in);
 void grad(const Relu& op, Adjoint& adjoint);
 Cost cost(const Relu& op, const Types& in, const Types& out);
 
-// d_y, y -> d_x = d_y where y > 0, else 0, and with bias_gradient d_bias [C], the sum of d_x over
+// d_y, y -> d_x = 0 where y <= 0, else d_y, and with bias_gradient d_bias [C], the sum of d_x over
 // all but its last axis.
 struct ReluGrad {
   static constexpr std::string_view name = "relu.dgrad";

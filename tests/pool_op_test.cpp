@@ -1,6 +1,7 @@
 // Pools with numbers that no case has.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "engine/core/error.h"
@@ -13,8 +14,9 @@ namespace {
 using testing_support::Result;
 using testing_support::Trial;
 
-// A run that diverges must end with a message, not with writes outside of the image.
-TEST(Pool, OfNotANumberPointsIntoTheImage) {
+// A run that diverges must end with a message, not with a finite loss or with writes outside of the
+// image.
+TEST(Pool, OfNotANumberIsNaNAndPointsIntoTheImage) {
   std::shared_ptr<Backend> backend;
   try {
     backend = testing_support::open_tested_backend(testing_support::tested_backend());
@@ -27,6 +29,7 @@ TEST(Pool, OfNotANumberPointsIntoTheImage) {
       cases::input(c, "x", {DType::f32, {1, 5, 4, 16}}, {cases::Fill::Kind::constant, nan});
   max_pool(x, {.window = 3, .stride = 2, .padding = 1});
   const std::vector<Result> results = Trial(c, backend).run();
+  for (const float maximum : results[0].floats) EXPECT_TRUE(std::isnan(maximum));
   ASSERT_EQ(results[1].integers.size(), 3U * 2 * 16);
   for (std::size_t o = 0; o < results[1].integers.size(); ++o) {
     const auto pixel = static_cast<int>(o / 16);

@@ -85,14 +85,14 @@ __device__ inline void pool_tile(const T* staged, unsigned pitch, const NarrowPr
       load(staged + (corner + k / 2 * tiles.width + k % 2) * pitch + 8 * vector, here);
 #pragma unroll
       for (unsigned c = 0; c < 8; ++c)
-        if (here[c] > best[c]) {
+        if (here[c] > best[c] || here[c] != here[c]) {
           best[c] = here[c];
           at[c] = k;
         }
     }
 #pragma unroll
     for (unsigned c = 0; c < 8; ++c) {
-      if (of.pool_relu && !(best[c] > 0)) {
+      if (of.pool_relu && best[c] <= 0) {
         best[c] = 0;
         at[c] = no_maximum;
       }

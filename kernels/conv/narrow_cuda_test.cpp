@@ -210,6 +210,31 @@ TEST_P(NarrowConvolution, ReluOfNaNIsNaN) {
   for (const float value : of_stem.values()) ASSERT_TRUE(std::isnan(value));
 }
 
+// One pixel of x is NaN, and with it 3x3 of z.
+TEST_P(NarrowConvolution, PoolsOfNaNAreNaN) {
+  for (const bool relu : {false, true}) {
+    const NarrowConv conv{1, 8, 8, 8, 16, true, relu};
+    std::vector<float> pixels(idx(conv.height * conv.width * conv.in), -1);
+    pixels[idx((5 * conv.width + 2) * conv.in + 3)] = NAN;
+    const Floats x(dtype(), pixels), w(dtype(), std::vector<float>(idx(conv.out * 9 * conv.in), 1)),
+        y(dtype(), 4 * 4 * idx(conv.out));
+    const Array<std::uint8_t> index(4 * 4 * idx(conv.out));
+    narrow_forward(conv, {.x = x.data(), .w = w.data(), .y = y.data(), .y_index = index.data()},
+                   false, multiprocessors, dtype(), nullptr);
+    for (std::size_t i = 0; i < y.values().size(); ++i) {
+      const auto pixel = i / idx(conv.out), row = pixel / 4, column = pixel % 4;
+      const bool nan = (row == 2 || row == 3) && column < 2;
+      ASSERT_EQ(std::isnan(y.values()[i]), nan) << i;
+      if (!nan) continue;
+      const int at = index.values()[i];
+      ASSERT_LT(at, 4) << i;
+      const int z_row = 2 * static_cast<int>(row) + at / 2,
+                z_column = 2 * static_cast<int>(column) + at % 2;
+      ASSERT_TRUE(z_row >= 4 && z_row <= 6 && z_column >= 1 && z_column <= 3) << i;
+    }
+  }
+}
+
 // With 8 channels the last product has one tap and the place of another.
 TEST_P(NarrowConvolution, InfinityStaysOne) {
   const NarrowConv conv{1, 2, 2, 8, 16};

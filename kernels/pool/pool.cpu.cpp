@@ -2,6 +2,7 @@
 //   max       reads x (or d_x) and y once, with an index in bytes
 //   average   whole images are sums of columns; smaller windows go pixel by pixel
 
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -82,30 +83,42 @@ WARPSTEP_LOOP std::int64_t next_vector(std::int64_t c, std::int64_t channels) {
   return c >= channels || c + lanes <= channels ? c : channels - lanes;
 }
 
-// Computes row i of the outputs of one image.
+// Computes row i of the outputs of one image, but skips NaN: true if x may have one, which
+// mark_nan() then adds. The sums that tell are the cheapest operation that keeps it: one per
+// element.
 template <class T, int lanes>
-WARPSTEP_LOOP void pool_row(const Pooling& p, const T* x, T* y, std::uint8_t* index,
+WARPSTEP_LOOP bool pool_row(const Pooling& p, const T* x, T* y, std::uint8_t* index,
                             std::int64_t i) {
   using Floats = typename Vector<lanes>::Floats;
   using Ints = typename Vector<lanes>::Ints;
   const std::int64_t window = p.op.window, h0 = i * p.op.stride - p.op.padding;
   const std::int64_t h_begin = std::max<std::int64_t>(0, -h0),
                      h_end = std::min(window, p.height - h0);
+  Floats all{};
   for (std::int64_t j = 0; j < p.out_width; ++j) {
     const std::int64_t w0 = j * p.op.stride - p.op.padding;
     const std::int64_t w_begin = std::max<std::int64_t>(0, -w0),
                        w_end = std::min(window, p.width - w0);
+    const auto skipped = static_cast<std::int32_t>(window - (w_end - w_begin));
+    const auto first = static_cast<std::int32_t>(h_begin * window + w_begin);
     for (std::int64_t c = 0; c < p.channels; c = next_vector<lanes>(c, p.channels)) {
-      Floats best = Floats{} - __builtin_inff(), in;
-      // If no element is above -inf (all are NaN, for example): the first position in the image.
-      Ints at = Ints{} + static_cast<std::int32_t>(h_begin * window + w_begin);
-      for (std::int64_t kh = h_begin; kh < h_end; ++kh)
+      Floats best = Floats{} - __builtin_inff(), sum{}, in;
+      // If no element is above -inf: the first position in the image.
+      Ints at{};
+      if (first != 0) at = at + first;  // not always: GCC 12 makes 32 instructions of it
+      Ints here = at;
+      for (std::int64_t kh = h_begin; kh < h_end; ++kh) {
         for (std::int64_t kw = w_begin; kw < w_end; ++kw) {
           load_stored(in, x + (h0 + kh) * p.row() + (w0 + kw) * p.channels + c);
           const Ints better = in > best;
-          at = better ? Ints{} + static_cast<std::int32_t>(kh * window + kw) : at;
+          at = better ? here : at;
           best = better ? in : best;
+          sum += in;
+          here = here + 1;
         }
+        if (skipped != 0) here = here + skipped;
+      }
+      all += sum;
       if (p.op.relu) {
         const Ints positive = best > 0;
         at = positive ? at : Ints{} + std::int32_t{MaxPool::none};
@@ -115,6 +128,27 @@ WARPSTEP_LOOP void pool_row(const Pooling& p, const T* x, T* y, std::uint8_t* in
       store_positions<lanes>(index + j * p.channels + c, at);
     }
   }
+  float total = 0;
+  for (int l = 0; l < lanes; ++l) total += all[l];
+  return total != total;
+}
+
+// Gives the windows of row i that have a NaN that as their maximum.
+template <class T>
+void mark_nan(const Pooling& p, const T* x, T* y, std::uint8_t* index, std::int64_t i) {
+  const std::int64_t window = p.op.window;
+  for (std::int64_t j = 0; j < p.out_width; ++j)
+    for (std::int64_t k = 0; k < window * window; ++k) {
+      const std::int64_t h = i * p.op.stride - p.op.padding + k / window,
+                         w = j * p.op.stride - p.op.padding + k % window;
+      if (h < 0 || h >= p.height || w < 0 || w >= p.width) continue;
+      for (std::int64_t c = 0; c < p.channels; ++c) {
+        const T in = x[h * p.row() + w * p.channels + c];
+        if (!std::isnan(as_float(in))) continue;
+        y[j * p.channels + c] = in;
+        index[j * p.channels + c] = static_cast<std::uint8_t>(k);
+      }
+    }
 }
 
 // The adjoint if windows do not overlap: every element of d_x belongs to at most one window and is
@@ -192,8 +226,10 @@ void pool(const Pooling& p, const Buffers& b) {
   for (std::int64_t n = 0; n < p.images; ++n)
     for (std::int64_t i = 0; i < p.out_height; ++i) {
       const std::int64_t at = (n * p.out_height + i) * p.out_row();
-      row(p, as<T>(b.in[0]) + n * p.height * p.row(), as<T>(b.out[0]) + at,
-          as<std::uint8_t>(b.out[1]) + at, i);
+      const T* x = as<T>(b.in[0]) + n * p.image();
+      T* y = as<T>(b.out[0]) + at;
+      std::uint8_t* index = as<std::uint8_t>(b.out[1]) + at;
+      if (row(p, x, y, index, i)) mark_nan(p, x, y, index, i);
     }
 }
 

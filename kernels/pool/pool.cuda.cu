@@ -27,7 +27,7 @@ __device__ inline void store_bytes(std::uint8_t* to, const unsigned (&bytes)[wid
   write(to, packed);
 }
 
-// The maxima so far and their positions in the window; a NaN is never a maximum.
+// The maxima so far and their positions in the window; a NaN is above all numbers.
 template <int width>
 struct Best {
   float value[width];
@@ -46,7 +46,7 @@ struct Best {
     unpack(packed, x);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      if (!(x[i] > value[i])) continue;
+      if (!(x[i] > value[i] || x[i] != x[i])) continue;
       value[i] = x[i];
       at[i] = where;
     }
@@ -55,7 +55,7 @@ struct Best {
   __device__ void finish(bool relu, T* y, std::uint8_t* index) {
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      if (!relu || value[i] > 0) continue;
+      if (!relu || !(value[i] <= 0)) continue;
       value[i] = 0;
       at[i] = no_maximum;
     }

@@ -1,5 +1,6 @@
 // Max and average pooling and their adjoints in double.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernels/pool/pool.ref.h"
@@ -12,8 +13,7 @@ void pool_maxima(const MaxPool& op, const Shape& x, const Shape& y, const double
     const std::int64_t c = o % y[3], j = o / y[3] % y[2], i = o / y[3] / y[2] % y[1],
                        n = o / y[3] / y[2] / y[1];
     double best = -std::numeric_limits<double>::infinity();
-    // If no element is above -inf (all are NaN, for example): the first position in the
-    // image.
+    // If no element is above -inf: the first position in the image.
     const std::int64_t h0 = std::max<std::int64_t>(0, op.padding - i * op.stride),
                        w0 = std::max<std::int64_t>(0, op.padding - j * op.stride);
     auto at = static_cast<std::uint8_t>(h0 * op.window + w0);
@@ -22,12 +22,12 @@ void pool_maxima(const MaxPool& op, const Shape& x, const Shape& y, const double
                          w = j * op.stride - op.padding + k % op.window;
       if (h < 0 || h >= x[1] || w < 0 || w >= x[2]) continue;
       const double value = in[((n * x[1] + h) * x[2] + w) * x[3] + c];
-      if (value > best) {
+      if (value > best || std::isnan(value)) {
         best = value;
         at = static_cast<std::uint8_t>(k);
       }
     }
-    const bool clamped = op.relu && !(best > 0);
+    const bool clamped = op.relu && best <= 0;
     out[o] = clamped ? 0 : best;
     index[o] = clamped ? MaxPool::none : at;
   }

@@ -6,9 +6,9 @@
 namespace warpstep {
 
 // x [N,H,W,C] -> y [N,H',W',C] and index u8 of y's shape: the position of the maximum in its
-// window, row by row, the first one where several are equal; padding never wins. With relu: y =
-// max(0, maximum), and index is `none` where the maximum is not positive, so that the adjoint needs
-// neither x nor y.
+// window, row by row, the first one where several are equal; padding never wins. Of a window with
+// NaN y is NaN and the index that of a NaN. With relu: y = max(0, maximum), and index is `none`
+// where the maximum is at most 0, so that the adjoint needs neither x nor y.
 struct MaxPool {
   static constexpr std::string_view name = "max_pool";
   static constexpr OpTraits traits{

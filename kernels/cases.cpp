@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <numbers>
 #include <numeric>
 
@@ -215,6 +216,9 @@ std::vector<float> values(const Case& c, int id, std::uint64_t seed) {
     if (i % 4 == 0) words = draw(seed, Purpose::synthetic, static_cast<std::uint32_t>(id), i / 4);
     result[i] = static_cast<float>(element(fill, i, count, words[i % 4]));
   }
+  if (fill.nan)
+    for (std::uint64_t i = count / 2 % 41; i < count; i += 41)
+      result[i] = std::numeric_limits<float>::quiet_NaN();
   return result;
 }
 

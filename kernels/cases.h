@@ -36,7 +36,8 @@ struct Fill {
   };
   Kind kind = Kind::centered;
   double scale = 1;
-  int of = -1;  // for order: an id
+  int of = -1;       // for order: an id
+  bool nan = false;  // and NaN in every 41st element
 };
 
 struct Case {

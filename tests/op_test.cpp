@@ -88,6 +88,23 @@ std::vector<cases::Case> repeatable() {
   return all;
 }
 
+// Cases with a relu or a maximum, with NaN in their operands. Of cuDNN and cublasLt, which may make
+// 0 of it, the device tests nothing, and the emulated ones keep it but for their masks.
+std::vector<cases::Case> with_nan() {
+  std::vector<cases::Case> all = everything();
+  std::erase_if(all, [](const cases::Case& c) {
+    const auto has = [&](std::string_view part) { return c.name.find(part) != std::string::npos; };
+    const bool of_libraries = has("conv/") || has("linear/");
+    if (testing_support::tested_backend() == "cuda" && of_libraries) return true;
+    if (testing_support::tests_cuda() && (has("norm_conv/") || has("with a mask"))) return true;
+    return !(has("relu") || has("pool/") || has(" pool")) || has("average");
+  });
+  for (cases::Case& c : all)
+    for (const int id : c.graph.inputs)
+      if (is_float(c.graph.value(id).type.dtype)) c.fills[id].nan = true;
+  return all;
+}
+
 // Cases with products, which only tf32 changes: their graphs are those of fp32. The emulated
 // libraries have no tf32.
 std::vector<cases::Case> products() {
@@ -207,6 +224,35 @@ TEST_P(OpInTf32, AgreesWithTheReference) {
   expect_agreement(DType::f16);
 }
 
+class OpOfNaN : public Op {};
+
+// Products and transforms may spread it: NaN times 0 is NaN.
+TEST_P(OpOfNaN, IsNaNWhereTheReferenceIs) {
+  const std::vector<Result> ours = Trial(GetParam(), backend_).run();
+  const std::vector<Result> theirs = Trial(GetParam(), open_backend("ref")).run();
+  const std::string& name = GetParam().name;
+  const bool spreads = name.starts_with("conv/") || name.starts_with("linear/");
+  ASSERT_EQ(ours.size(), theirs.size());
+  std::size_t found = 0;
+  for (std::size_t r = 0; r < ours.size(); ++r) {
+    ASSERT_EQ(ours[r].floats.size(), theirs[r].floats.size());
+    for (std::size_t i = 0; i < ours[r].floats.size(); ++i) {
+      const bool nan = std::isnan(theirs[r].floats[i]);
+      if (nan || !spreads)
+        ASSERT_EQ(std::isnan(ours[r].floats[i]), nan) << ours[r].what << " " << i;
+      found += nan ? 1 : 0;
+    }
+    if (spreads) {  // a pool's index comes after its output
+      for (std::size_t i = 0; i < ours[r].integers.size(); ++i)
+        if (std::isnan(theirs[r - 1].floats[i]))
+          ASSERT_LT(ours[r].integers[i], 4) << ours[r].what << " " << i;
+    } else {
+      EXPECT_EQ(ours[r].integers, theirs[r].integers) << ours[r].what;
+    }
+  }
+  EXPECT_GT(found, 0U);
+}
+
 // NaN is not equal to itself, so bits are compared.
 std::vector<std::uint32_t> bits(const std::vector<Result>& results) {
   std::vector<std::uint32_t> all;
@@ -234,6 +280,7 @@ TEST_P(DeterministicOp, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Op, testing::ValuesIn(everything()), testing_support::test_name);
+INSTANTIATE_TEST_SUITE_P(Cases, OpOfNaN, testing::ValuesIn(with_nan()), testing_support::test_name);
 INSTANTIATE_TEST_SUITE_P(Cases, DeterministicOp, testing::ValuesIn(repeatable()),
                          testing_support::test_name);
 INSTANTIATE_TEST_SUITE_P(Cases, OpInTf32, testing::ValuesIn(products()),

@@ -215,7 +215,8 @@ std::uint64_t as_count(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-// Relu and max pool can hide NaN from the loss: such a run must not end as one that has learnt.
+// The relus of cuDNN and cublasLt can hide NaN from the loss: such a run must not end as one that
+// has learnt.
 void require_finite(const StateTensor& tensor, std::span<const float> values) {
   if (tensor.buffer || std::ranges::all_of(values, [](float x) { return std::isfinite(x); }))
     return;

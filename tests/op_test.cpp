@@ -238,14 +238,16 @@ TEST_P(OpOfNaN, IsNaNWhereTheReferenceIs) {
     ASSERT_EQ(ours[r].floats.size(), theirs[r].floats.size());
     for (std::size_t i = 0; i < ours[r].floats.size(); ++i) {
       const bool nan = std::isnan(theirs[r].floats[i]);
-      if (nan || !spreads)
+      if (nan || !spreads) {
         ASSERT_EQ(std::isnan(ours[r].floats[i]), nan) << ours[r].what << " " << i;
+      }
       found += nan ? 1 : 0;
     }
     if (spreads) {  // a pool's index comes after its output
       for (std::size_t i = 0; i < ours[r].integers.size(); ++i)
-        if (std::isnan(theirs[r - 1].floats[i]))
+        if (std::isnan(theirs[r - 1].floats[i])) {
           ASSERT_LT(ours[r].integers[i], 4) << ours[r].what << " " << i;
+        }
     } else {
       EXPECT_EQ(ours[r].integers, theirs[r].integers) << ours[r].what;
     }

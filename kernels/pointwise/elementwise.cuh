@@ -17,10 +17,19 @@ constexpr unsigned elementwise_threads = 256;
 template <class F>
 inline constexpr unsigned vectors_per_thread = F::binary ? 2 : 4;
 
+// At least so many blocks for each multiprocessor, as F says for bf16; 0: as ptxas likes.
+template <class T, class F>
+constexpr unsigned least_blocks() {
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && requires { F::least_blocks_of_bf16; })
+    return F::least_blocks_of_bf16;
+  else
+    return 0;
+}
+
 // y = f(a, b), 2 or 3 elements of T moved per element: 128x32x32x32 in f16 are 8.4 MB, 2 us per
 // pass. y may be a or b, as each element is read and written by one thread: no __restrict__.
 template <class T, class F>
-__global__ void __launch_bounds__(elementwise_threads)
+__global__ void __launch_bounds__(elementwise_threads, least_blocks<T, F>())
     elementwise(const T* a, const T* b, T* y, unsigned vectors, unsigned rest, F f) {
   constexpr int width = vector_width<T>;
   constexpr unsigned count = vectors_per_thread<F>;

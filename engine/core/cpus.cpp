@@ -93,8 +93,8 @@ int first_sibling(const std::filesystem::path& topology, int cpu) {
   return cpu;
 }
 
-// OpenMP's library binds the thread that loads it, from which others inherit one CPU: the
-// environment that makes it do so.
+// Whether the environment makes OpenMP's library bind the thread that loads it to one CPU, which
+// threads that this one starts would inherit.
 bool openmp_binds() {
   const char* const bind = std::getenv("OMP_PROC_BIND");
   if (bind != nullptr && ::strcasecmp(bind, "false") == 0) return false;

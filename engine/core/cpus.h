@@ -52,7 +52,8 @@ CpuSet part_of(const CpuSet& cpus, CpuShare share, const std::filesystem::path& 
 struct ThreadPlaces {
   std::vector<int> team;  // thread i of the team that computes runs on team[i] only; empty: not
                           // pinned
-  CpuSet others;          // those that start_thread() starts; empty: cpus_of_new_threads()
+  CpuSet others;          // those that start_thread() starts; empty: as
+                          // cpus_of_new_threads() says
 };
 // For all threads that start from now on. Not thread-safe: call it before there are any.
 void place_threads(ThreadPlaces places);

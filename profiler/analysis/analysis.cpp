@@ -88,13 +88,9 @@ void note_end(const Session& session, std::vector<std::string>& notes) {
       "the session ends after step {}, not with the run: it was killed, or still trained",
       last.step);
   constexpr double little = 64 << 20;  // bytes
-  for (auto sample = session.samples.rbegin(); sample != session.samples.rend(); ++sample)
-    if (session.name(sample->name) == "memory available bytes") {
-      if (sample->value < little)
-        note += fmt::format("; {:.0f} MiB of memory were left, and the kernel kills for want of it",
-                            sample->value / (1 << 20));
-      break;
-    }
+  if (const auto left = available_bytes(session); left && *left < little)
+    note += fmt::format("; {:.0f} MiB of memory were left, and the kernel kills for want of it",
+                        *left / (1 << 20));
   notes.push_back(note);
 }
 

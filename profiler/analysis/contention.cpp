@@ -281,6 +281,12 @@ double Contention::kernels_delay_ns() const {
   return std::max(trainer ? trainer->delay_ns : 0, kernels ? kernels->delay_ns : 0);
 }
 
+std::optional<double> available_bytes(const Session& session) {
+  for (auto sample = session.samples.rbegin(); sample != session.samples.rend(); ++sample)
+    if (session.name(sample->name) == "memory available bytes") return sample->value;
+  return std::nullopt;
+}
+
 bool is_short_of_memory(const Contention& found) {
   constexpr double least_pressure = 0.05, least_swapped = 10, least_faults = 50;  // per second
   // Cached files reach a limit as well, which is no shortage.

@@ -89,6 +89,9 @@ struct Contention {
 };
 Contention contention(const View& view);
 
+// The last sample of the memory that the machine, or the control group with less of it, still had.
+std::optional<double> available_bytes(const Session& session);
+
 // Whether the kernel reclaimed or read back pages that the run needs: pressure of 5 % of the time,
 // 10 swapped pages or, with a limit that was hit, 50 major faults a second.
 bool is_short_of_memory(const Contention& found);

@@ -82,13 +82,6 @@ double steady_rate(const std::vector<Level>& levels) {
   return xx > 0 && xy > 0 && xy * xy >= least_explained * xx * yy ? xy / xx : 0;
 }
 
-// The last sample of what the machine, or the group with less of it, still has.
-std::optional<double> available_bytes(const Session& session) {
-  for (auto sample = session.samples.rbegin(); sample != session.samples.rend(); ++sample)
-    if (session.name(sample->name) == "memory available bytes") return sample->value;
-  return std::nullopt;
-}
-
 }  // namespace
 
 // Nothing that a run needs grows for ever.

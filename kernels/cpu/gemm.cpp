@@ -26,15 +26,15 @@ constexpr std::int64_t block_depth = 320, block_columns = 384, block_rows = 504;
 // memory and arithmetic work at the same time and the lines wait in the second-level cache.
 class Ahead {
  public:
-  // A line for each step of a tile.
+  // A line for each step of a tile: `run` lines, `stride` bytes apart, then as many a jump further.
   struct Lines {
     const char* at;
-    std::int64_t stride;  // bytes
+    std::int64_t stride, run, jump;
   };
 
   // `rows` rows of `floats` adjacent floats, `stride` floats apart.
   void add(const float* begin, std::int64_t rows, std::int64_t floats, std::int64_t stride) {
-    if (count_ == most || rows <= 0) return;
+    if (count_ == most || rows <= 0 || floats <= 0) return;
     if (stride == floats || rows == 1) {
       stride = line;
       rows = (rows * floats + line - 1) / line;
@@ -43,17 +43,25 @@ class Ahead {
     blocks_[count_++] = {reinterpret_cast<const char*>(begin), rows, (floats + line - 1) / line,
                          stride * std::int64_t{sizeof(float)}};
   }
-  // What a tile of `depth` steps asks for: the same line of up to `depth` rows. With nothing left,
-  // `near`, which is in the cache.
+  // What a tile of `depth` steps asks for: the same line of up to `depth` rows, or several lines of
+  // all rows where these are fewer. With nothing left, `near`, which is in the cache.
   Lines next(std::int64_t depth, const float* near) {
     while (at_ < count_ && blocks_[at_].lines == 0) ++at_;
-    if (at_ == count_) return {reinterpret_cast<const char*>(near), 0};
+    if (at_ == count_) return {reinterpret_cast<const char*>(near), 0, depth, 0};
     Block& block = blocks_[at_];
+    if (block.rows < depth) {
+      const std::int64_t count = std::min(block.lines, (depth + block.rows - 1) / block.rows);
+      const Lines lines{block.begin, block.stride, block.rows,
+                        line_bytes - block.rows * block.stride};
+      block.lines -= count;
+      block.begin += count * line_bytes;
+      return lines;
+    }
     const std::int64_t row = row_;
     row_ += depth;
-    Lines lines{block.begin + row * block.stride, block.stride};
+    Lines lines{block.begin + row * block.stride, block.stride, depth, 0};
     if (row_ >= block.rows) {
-      if (depth <= block.rows) lines.at = block.begin + (block.rows - depth) * block.stride;
+      lines.at = block.begin + (block.rows - depth) * block.stride;
       row_ = 0;
       --block.lines;
       block.begin += line_bytes;
@@ -135,6 +143,7 @@ const Loops& loops() {
 }
 
 constexpr std::int64_t most_width = 32;  // of a strip
+constexpr std::int64_t few_rows = 128;   // of a product that computes its transpose
 constexpr std::int64_t pack_slack = 16;  // floats that pack_rows() may write beyond its result
 using Rows = std::array<const float*, block_depth>;
 
@@ -383,24 +392,46 @@ Product::Product(Shape shape, Source a, Source b, PixelGrid c, bool relu)
       b_(operand_of(std::move(b))),
       grid_(c),
       relu_(relu),
-      direct_a_(reads_a_directly()),
-      parts_(choose_parts(omp_get_max_threads())) {}
+      reads_a_(choose_reads_a()),
+      parts_(choose_parts(omp_get_max_threads(), true)) {
+  if (!swaps()) return;
+  auto swapped = std::make_unique<Product>(Shape{shape.n, shape.m, shape.k}, *b_->strides(),
+                                           *a_->strides(), PixelGrid::matrix(shape.m));
+  swapped->parts_ = swapped->choose_parts(omp_get_max_threads(), false);
+  swapped_ = std::move(swapped);
+}
 
 std::string Product::implementation() {
   return fmt::format("gemm, {}", name(cpu_isa()));
 }
 
-bool Product::reads_a_directly() const {
+Product::ReadsA Product::choose_reads_a() const {
   constexpr std::int64_t few_columns = 128;
   constexpr std::int64_t page = 1024;  // rows that are multiples of it apart share lines of a cache
   const Strides* s = a_->strides();
-  return s && s->depth == 1 && s->outer % page != 0 && shape_.n <= few_columns;
+  if (!s || s->depth != 1 || shape_.n > few_columns) return ReadsA::packed;
+  return s->outer % page != 0 ? ReadsA::in_place : ReadsA::copied;
+}
+
+// Where few rows of a meet many rows in memory of b, which the product would have to transpose
+// while it packs them, it computes the transpose of c: the rows of b are then read as they are.
+// That saves time only where b is too large to stay in a cache, and where the rows of a fill
+// vectors.
+bool Product::swaps() const {
+  constexpr std::int64_t least_elements = 1 << 20, least_depth = 64, least_ratio = 4;
+  const auto has_rows = [](const Operand& operand) {
+    const Strides* s = operand.strides();
+    return s && s->depth == 1;
+  };
+  return has_rows(*a_) && has_rows(*b_) && shape_.n * shape_.k >= least_elements &&
+         shape_.k >= least_depth && shape_.m <= few_rows &&
+         shape_.m % (loops().tile_columns / 2) == 0 && shape_.n >= least_ratio * shape_.m;
 }
 
 // Tries every way to divide the product among the threads. The cost of a part: its tiles' time, and
 // the time to pack its operands and to add its result, in multiply-adds.
-Product::Parts Product::choose_parts(int threads) const {
-  constexpr double least_work = 1 << 20, pack_cost = 16, add_cost = 16;
+Product::Parts Product::choose_parts(int threads, bool splits_depth) const {
+  constexpr double least_work = 1 << 20, pack_cost = 16, read_cost = 2, add_cost = 16;
   if (static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
           static_cast<double>(shape_.k) <
       least_work)
@@ -409,18 +440,19 @@ Product::Parts Product::choose_parts(int threads) const {
     const std::int64_t units = (total + unit - 1) / unit;
     return static_cast<double>((units + parts - 1) / parts * unit);
   };
-  const bool plain = grid_.row == 0 && grid_.pixel == shape_.n;
+  splits_depth = splits_depth && grid_.row == 0 && grid_.pixel == shape_.n;
+  const double row_cost = reads_a_ == ReadsA::packed ? pack_cost : read_cost;
   Parts best{1, 1, 1};
   double least = 0;
   for (std::int64_t m = 1; m <= threads; ++m)
     for (std::int64_t n = 1; m * n <= threads; ++n)
       for (std::int64_t k = 1; m * n * k <= threads; ++k) {
-        if (k > 1 && !plain) break;
+        if (k > 1 && !splits_depth) break;
         const double rows = divided(shape_.m, loops().tile_rows, m);
         const double columns = divided(shape_.n, loops().tile_columns, n);
         const double depth = divided(shape_.k, 8, k);
         const double cost =
-            rows * columns * depth + pack_cost * depth * (rows + columns) +
+            rows * columns * depth + depth * (row_cost * rows + pack_cost * columns) +
             (k > 1 ? add_cost * static_cast<double>(shape_.m * shape_.n * (k + 1) / threads) : 0);
         if (least > 0 && cost >= least) continue;
         least = cost;
@@ -445,6 +477,9 @@ Product::Scratch Product::scratch() const {
 }
 
 std::size_t Product::workspace_bytes() const {
+  if (swapped_)
+    return static_cast<std::size_t>(rounded(shape_.m * shape_.n)) * sizeof(float) +
+           swapped_->workspace_bytes();
   const std::int64_t sums = (parts_.k - 1) * rounded(shape_.m * shape_.n);
   return static_cast<std::size_t>(parts_.count() * scratch().floats + sums) * sizeof(float);
 }
@@ -460,20 +495,14 @@ void Product::run(const float* a, const float* b, const float* bias, float* c,
     return;
   }
   auto* scratch = static_cast<float*>(workspace);
-  const std::int64_t each = this->scratch().floats;
-  float* sums = scratch + parts_.count() * each;
-  const std::int64_t size = shape_.m * shape_.n;
-  const bool whole = parts_.k == 1;  // a part gives its final result
-#pragma omp parallel for schedule(static, 1) if (parts_.count() > 1)
-  for (std::int64_t part = 0; part < parts_.count(); ++part) {
-    const std::int64_t of_k = part % parts_.k;
-    run_part(part_of(shape_.m, loops().tile_rows, parts_.m, part / parts_.k / parts_.n),
-             part_of(shape_.n, loops().tile_columns, parts_.n, part / parts_.k % parts_.n),
-             part_of(shape_.k, 8, parts_.k, of_k), a, b, whole ? bias : nullptr,
-             of_k == 0 ? grid_ : PixelGrid::matrix(shape_.n),
-             of_k == 0 ? c : sums + (of_k - 1) * rounded(size), scratch + part * each);
+  if (swapped_) {
+    run_swapped(a, b, bias, c, scratch);
+    return;
   }
-  if (whole) return;
+  run_parts(a, b, bias, c, scratch, [](Range, Range) {});
+  if (parts_.k == 1) return;
+  const std::int64_t size = shape_.m * shape_.n;
+  const float* sums = scratch + parts_.count() * this->scratch().floats;
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < shape_.m; ++i)
     for (std::int64_t j = 0; j < shape_.n; ++j) {
@@ -483,6 +512,50 @@ void Product::run(const float* a, const float* b, const float* bias, float* c,
       if (bias) value += bias[j];
       c[i * shape_.n + j] = relu_ ? rectified(value) : value;
     }
+}
+
+template <class Done>
+void Product::run_parts(const float* a, const float* b, const float* bias, float* c, float* scratch,
+                        Done done) const {
+  const std::int64_t each = this->scratch().floats;
+  float* sums = scratch + parts_.count() * each;
+  const bool whole = parts_.k == 1;  // a part gives its final result
+#pragma omp parallel for schedule(static, 1) if (parts_.count() > 1)
+  for (std::int64_t part = 0; part < parts_.count(); ++part) {
+    const std::int64_t of_k = part % parts_.k;
+    const Range rows = part_of(shape_.m, loops().tile_rows, parts_.m, part / parts_.k / parts_.n);
+    const Range columns =
+        part_of(shape_.n, loops().tile_columns, parts_.n, part / parts_.k % parts_.n);
+    run_part(rows, columns, part_of(shape_.k, 8, parts_.k, of_k), a, b, whole ? bias : nullptr,
+             of_k == 0 ? grid_ : PixelGrid::matrix(shape_.n),
+             of_k == 0 ? c : sums + (of_k - 1) * rounded(shape_.m * shape_.n),
+             scratch + part * each);
+    done(rows, columns);
+  }
+}
+
+void Product::run_swapped(const float* a, const float* b, const float* bias, float* c,
+                          float* workspace) const {
+  const std::int64_t m = shape_.m;
+  float* transposed = workspace;  // [n, m]
+  const auto transpose = [&](Range js, Range is) {
+    for (std::int64_t j0 = js.begin; j0 < js.end; j0 += most_width) {
+      const int width = static_cast<int>(std::min(most_width, js.end - j0));
+      std::array<const float*, most_width> rows;
+      for (int j = 0; j < width; ++j)
+        rows[static_cast<std::size_t>(j)] = transposed + (j0 + j) * m + is.begin;
+      alignas(64) std::array<float, few_rows * most_width + pack_slack> strip;
+      loops().pack_rows(rows.data(), width, width, is.size(), strip.data());
+      for (std::int64_t i = 0; i < is.size(); ++i) {
+        const float* from = strip.data() + i * width;
+        float* to = c + grid_.offset(is.begin + i) + j0;
+        for (int j = 0; j < width; ++j) to[j] = from[j] + (bias ? bias[j0 + j] : 0);
+        if (relu_)
+          for (int j = 0; j < width; ++j) to[j] = rectified(to[j]);
+      }
+    }
+  };
+  swapped_->run_parts(b, a, nullptr, transposed, workspace + rounded(m * shape_.n), transpose);
 }
 
 void Product::run_part(Range rows, Range columns, Range depth, const float* a, const float* b,
@@ -501,14 +574,15 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
   // cache; then the strip after it is what the tiles ask for ahead of time, and otherwise the
   // blocks that are packed next.
   const bool once = columns.size() <= block_columns;
-  const bool by_strips = once && !direct_a_ && a_->packs_by_strips();
+  const bool in_place = reads_a_ == ReadsA::in_place, copied = reads_a_ == ReadsA::copied;
+  const bool by_strips = copied || (once && !in_place && a_->packs_by_strips());
   const auto pack_b = [&](Range js, Range ks) {
     b_->pack(b, js, l.tile_columns, true, ks, rest, panels);
   };
   divided(depth, block_depth, [&](Range ks) {
     const bool first = ks.begin == depth.begin, last = ks.end == depth.end;
     divided(rows, block_rows, [&](Range is) {
-      if (!direct_a_ && !by_strips) a_->pack(a, is, l.tile_rows, false, ks, rest, block);
+      if (!in_place && !by_strips) a_->pack(a, is, l.tile_rows, false, ks, rest, block);
       for (std::int64_t j0 = columns.begin; j0 < columns.end; j0 += block_columns) {
         const Range js{j0, std::min(columns.end, j0 + block_columns)};
         if (is.begin == rows.begin || !once) pack_b(js, ks);
@@ -519,22 +593,33 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
           add_block(blocks, *b_, b, after(js, columns), ks);
         else if (last_rows)
           add_block(blocks, *b_, b, {columns.begin, columns.begin + js.size()}, next_ks);
-        if (!by_strips && !direct_a_ && js.end == columns.end)
+        if (!by_strips && !in_place && js.end == columns.end)
           add_block(blocks, *a_, a,
                     last_rows ? Range{rows.begin, rows.begin + is.size()} : after(is, rows),
                     last_rows ? next_ks : ks);
         const std::int64_t strips = (is.size() + l.tile_rows - 1) / l.tile_rows;
-        const bool even = direct_a_ || by_strips;
+        const bool even = in_place || by_strips;
         for (std::int64_t strip = 0; strip < strips; ++strip) {
           const std::int64_t i =
               is.begin + (even ? is.size() * strip / strips : strip * l.tile_rows);
           const std::int64_t end = even ? is.begin + is.size() * (strip + 1) / strips
                                         : std::min(is.end, i + l.tile_rows);
-          if (by_strips) a_->pack(a, {i, end}, l.tile_rows, false, ks, rest, block);
+          if (copied)
+            for (std::int64_t r = i; r < end; ++r)
+              std::copy_n(a + r * a_->strides()->outer + ks.begin, ks.size(),
+                          block + (r - i) * ks.size());
+          else if (by_strips)
+            a_->pack(a, {i, end}, l.tile_rows, false, ks, rest, block);
           Ahead next_strip;
-          const bool adjacent = even && once && a_->strides() && a_->strides()->outer == ks.size();
-          if (adjacent) add_block(next_strip, *a_, a, after({i, end}, rows), ks);
-          Ahead& ahead = adjacent ? next_strip : blocks;
+          const bool has_rows = even && once && a_->strides() && a_->strides()->depth == 1;
+          if (has_rows) {
+            const Range next = after({i, end}, rows);
+            if (next.size() > 0)
+              add_block(next_strip, *a_, a, next, ks);
+            else
+              add_block(next_strip, *a_, a, {rows.begin, rows.begin + (end - i)}, next_ks);
+          }
+          Ahead& ahead = has_rows ? next_strip : blocks;
           for (std::int64_t r = i; r < end; ++r)
             pointers[static_cast<std::size_t>(r - i)] = c + grid.offset(r) + j0;
           Tile tile{.a = by_strips ? block : block + (i - is.begin) * ks.size(),
@@ -548,7 +633,8 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
                     .accumulate = !first,
                     .relu = last && relu_ && parts_.k == 1,
                     .ahead = {}};
-          if (direct_a_) {
+          if (copied) tile.a_row = ks.size();
+          if (in_place) {
             tile.a_row = a_->strides()->outer;
             tile.a = a + i * tile.a_row + ks.begin;
           }

@@ -156,10 +156,18 @@ class Product {
     std::int64_t m, n, k;
     std::int64_t count() const { return m * n * k; }
   };
-  Parts choose_parts(int threads) const;
-  // Whether the product reads a as it lies in memory: packing costs more than it saves where each
-  // element is used only a few times.
-  bool reads_a_directly() const;
+  // How a strip of a gets into the first-level cache. Packing costs more than it saves where each
+  // element is used only a few times: the product then reads rows of a where they are, or copies.
+  enum class ReadsA : std::uint8_t { packed, copied, in_place };
+  Parts choose_parts(int threads, bool splits_depth) const;
+  ReadsA choose_reads_a() const;
+  bool swaps() const;
+  void run_swapped(const float* a, const float* b, const float* bias, float* c,
+                   float* workspace) const;
+  // Calls done(rows, columns) on the thread of each part when that is in c, or in its sums.
+  template <class Done>
+  void run_parts(const float* a, const float* b, const float* bias, float* c, float* scratch,
+                 Done done) const;
   void run_part(Range rows, Range columns, Range depth, const float* a, const float* b,
                 const float* bias, const PixelGrid& grid, float* c, float* scratch) const;
   struct Scratch {
@@ -171,8 +179,10 @@ class Product {
   Shape shape_;
   std::unique_ptr<Operand> a_, b_;
   PixelGrid grid_;
-  bool relu_, direct_a_;
+  bool relu_;
+  ReadsA reads_a_;
   Parts parts_;
+  std::unique_ptr<const Product> swapped_;  // c transposed, or null
 };
 
 }  // namespace warpstep::cpu

@@ -88,6 +88,8 @@ static void add_linear(List list) {
            Size{"17 outputs", 5, 264, 17},
            Size{"16 outputs of 261 rows", 261, 40, 16},
            Size{"1025 rows", 1025, 8, 3},
+           Size{"16 rows of 2048", 16, 2048, 519},
+           Size{"48 rows of 1031", 48, 1031, 1040, false},
        })
     add(list, size);
   add(list, {"all inputs equal", 3, 24, 7}, {Fill::Kind::constant, 1});

@@ -359,11 +359,16 @@ void Communicator::give_up(SteadyClock::time_point since, const std::string& awa
                   activities_.describe());
 }
 
+namespace {
+
+int number(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? std::atoi(text) : 0;
+}
+
+}  // namespace
+
 std::string launcher() {
-  const auto number = [](const char* name) {
-    const char* text = std::getenv(name);
-    return text ? std::atoi(text) : 0;
-  };
   const bool has_place = std::getenv("RANK") && std::getenv("MASTER_ADDR");
   const char* const own = has_place && number("WORLD_SIZE") > 1 ? "env" : "";
   // torchrun's variables are nearer than those of an srun that started torchrun on each machine.
@@ -373,6 +378,16 @@ std::string launcher() {
       (std::getenv("PMIX_RANK") && number("SLURM_STEP_NUM_TASKS") > 1))
     return "mpi";
   return own;
+}
+
+// SLURM_PROCID is also set in a batch script, and both in the processes that a task starts as
+// ranks.
+int tasks_without_pmi() {
+  for (const char* of_ranks :
+       {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "TORCHELASTIC_RUN_ID"})
+    if (std::getenv(of_ranks)) return 0;
+  const int tasks = number("SLURM_STEP_NUM_TASKS");
+  return std::getenv("SLURM_PROCID") && tasks > 1 ? tasks : 0;
 }
 
 std::unique_ptr<Transport> open_mpi() {

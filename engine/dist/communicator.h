@@ -146,6 +146,9 @@ class Communicator {
 // The launcher that started this process as a rank, by its environment: "mpi" (mpirun, or srun with
 // PMI), "env" (torchrun; tcp.h), or "" for a process of its own.
 std::string launcher();
+// The tasks that srun started without PMI, of which this process is one: none can know the others.
+// 0 where that is not so.
+int tasks_without_pmi();
 
 // Joins the job through libwarpstep_mpi.so. Throws RankError when the module is missing or does not
 // load. Call it once, before the first step.

@@ -308,6 +308,7 @@ struct Start {
   const char* by;
   std::vector<std::pair<const char*, const char*>> variables;
   const char* expected;
+  int tasks_without_pmi = 0;
 };
 
 TEST(Launcher, IsTheOneThatStartedThisVeryProcess) {
@@ -320,6 +321,14 @@ TEST(Launcher, IsTheOneThatStartedThisVeryProcess) {
       {"an interactive shell of Slurm",
        {{"PMIX_RANK", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}},
        ""},
+      {"srun --mpi=none",
+       {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "4"}},
+       "",
+       4},
+      {"a batch script of Slurm", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}, ""},
+      {"mpirun in a task of srun",
+       {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
+       "mpi"},
       {"torchrun",
        {{"TORCHELASTIC_RUN_ID", "x"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}},
        "env"},
@@ -342,6 +351,7 @@ TEST(Launcher, IsTheOneThatStartedThisVeryProcess) {
       for (const auto& [name, value] : other.variables) unsetenv(name);
     for (const auto& [name, value] : start.variables) setenv(name, value, 1);
     EXPECT_EQ(launcher(), start.expected) << start.by;
+    EXPECT_EQ(tasks_without_pmi(), start.tasks_without_pmi) << start.by;
   }
   for (const auto& [name, value] : starts.back().variables) unsetenv(name);
 }

@@ -22,6 +22,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/core/checksum.h"
+
 namespace warpstep {
 namespace {
 
@@ -49,16 +51,19 @@ class Socket {
 // The first thing that a rank says on a connection. Fixed size, in the byte order of the machine,
 // which all ranks share.
 struct Greeting {
-  std::array<char, 8> magic{'w', 'a', 'r', 'p', 's', 't', 'e', '1'};
+  std::array<char, 8> magic{'w', 'a', 'r', 'p', 's', 't', 'e', '2'};
   std::int32_t rank = 0, size = 0;
+  std::uint32_t job = 0;   // a checksum of its name
   std::uint16_t port = 0;  // on which it listens for ranks above it
-  std::array<char, 6> unused{};
+  std::array<char, 2> unused{};
 };
 // Where a rank listens, as rank 0 sees it: an IPv4 or IPv6 address.
 struct Place {
   sockaddr_storage address{};
   socklen_t length = 0;
 };
+// What rank 0 answers to a rank of another job instead of the first place.
+constexpr socklen_t other_job = 0xFFFFFFFF;
 
 std::string reason() {
   return std::strerror(errno);
@@ -220,8 +225,6 @@ Socket connect_to_first(const TcpOptions& options, Time::time_point until) {
       options.host, options.port, why);
 }
 
-// Accepts the ranks [first, size) and calls arrived(rank, greeting, place). A connection that does
-// not begin with a greeting is closed.
 // Whether the other side has closed. While ranks are awaited none sends more than its greeting.
 bool has_left(const Socket& socket) {
   char byte = 0;
@@ -229,9 +232,11 @@ bool has_left(const Socket& socket) {
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+// Accepts the ranks [first, size) of the job and calls arrived(rank, place). A connection that does
+// not begin with a greeting is closed, and one of a rank of another job.
 template <class Arrived>
-void accept_ranks(const Socket& listener, const World& world, int first, Time::time_point until,
-                  std::vector<Socket>& sockets, Arrived arrived) {
+void accept_ranks(const Socket& listener, const World& world, std::uint32_t job, int first,
+                  Time::time_point until, std::vector<Socket>& sockets, Arrived arrived) {
   int missing = world.size - first;
   const auto forget_who_left = [&] {  // such a rank may start again, until all have met at rank 0
     if (world.rank > 0) return;
@@ -267,6 +272,10 @@ void accept_ranks(const Socket& listener, const World& world, int first, Time::t
     const Greeting expected;
     const auto soon = std::min(until, Time::now() + std::chrono::seconds(2));
     if (!receive(socket, greeting, soon) || greeting.magic != expected.magic) continue;
+    if (greeting.job != job) {
+      send(socket, Place{.length = other_job}, soon);
+      continue;
+    }
     if (greeting.size != world.size)
       fail<RankError>("a rank of a job of {} processes connected, and this job has {}",
                       greeting.size, world.size);
@@ -358,10 +367,12 @@ class TcpTransport final : public Transport {
   // ranks between.
   void connect(const TcpOptions& options, std::vector<Socket>& sockets) const {
     const auto until = Time::now() + options.timeout;
+    const std::uint32_t job =
+        crc32c({reinterpret_cast<const std::uint8_t*>(options.job.data()), options.job.size()});
     std::vector<Place> places(sockets.size());
     if (world_.rank == 0) {
       accept_ranks(
-          listen_on(options.port), world_, 1, until, sockets,
+          listen_on(options.port), world_, job, 1, until, sockets,
           [&](int rank, const Place& place) { places[static_cast<std::size_t>(rank)] = place; });
       for (std::size_t rank = 1; rank < sockets.size(); ++rank)
         for (const Place& place : places)
@@ -370,13 +381,13 @@ class TcpTransport final : public Transport {
       return;
     }
     const Socket listener = listen_on(0);
-    const Greeting greeting{
-        .rank = world_.rank, .size = world_.size, .port = port_of(local_place(listener).address)};
-    sockets[0] = connect_to_first(options, until);
-    if (!send(sockets[0], greeting, until)) fail<RankError>("rank 0 left the job");
-    for (Place& place : places)
-      if (!receive(sockets[0], place, until))
-        fail<RankError>("rank 0 did not start the job: not all of {} ranks connected", world_.size);
+    const Greeting greeting{.rank = world_.rank,
+                            .size = world_.size,
+                            .job = job,
+                            .port = port_of(local_place(listener).address)};
+    sockets[0] = greet_first(options, greeting, until, places[0]);
+    for (std::size_t rank = 1; rank < places.size(); ++rank)
+      if (!receive(sockets[0], places[rank], until)) not_started();
     for (int rank = 1; rank < world_.rank; ++rank) {
       const auto at = static_cast<std::size_t>(rank);
       std::string why;
@@ -385,7 +396,27 @@ class TcpTransport final : public Transport {
         fail<RankError>("rank {} cannot be reached: {}; ranks use any free TCP port between them",
                         rank, why);
     }
-    accept_ranks(listener, world_, world_.rank + 1, until, sockets, [](int, const Place&) {});
+    accept_ranks(listener, world_, job, world_.rank + 1, until, sockets, [](int, const Place&) {});
+  }
+
+  // The connection to this job's rank 0, which has answered with the first place.
+  Socket greet_first(const TcpOptions& options, const Greeting& greeting, Time::time_point until,
+                     Place& place) const {
+    for (;;) {
+      Socket first = connect_to_first(options, until);
+      if (!send(first, greeting, until)) fail<RankError>("rank 0 left the job");
+      if (!receive(first, place, until)) not_started();
+      if (place.length != other_job) return first;
+      const auto pause = std::chrono::milliseconds(200);
+      if (Time::now() + pause > until)
+        fail<RankError>("another job listens at {} port {}; give each job a MASTER_PORT of its own",
+                        options.host, options.port);
+      std::this_thread::sleep_for(pause);  // until it has started and this one's rank 0 listens
+    }
+  }
+
+  [[noreturn]] void not_started() const {
+    fail<RankError>("rank 0 did not start the job: not all of {} ranks connected", world_.size);
   }
 
   World world_;
@@ -422,6 +453,8 @@ std::optional<TcpOptions> tcp_options_of_environment() {
         "WARPSTEP_PORT",
         port);
   options.port = static_cast<std::uint16_t>(port);
+  for (const char* name : {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"})
+    if (const char* text = std::getenv(name)) options.job += fmt::format("{}={} ", name, text);
   return options;
 }
 

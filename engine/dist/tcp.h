@@ -19,17 +19,19 @@ struct TcpOptions {
   World world;
   std::string host;        // rank 0's
   std::uint16_t port = 0;  // on which rank 0 listens; the others use any that is free
+  std::string job;         // of its ranks, which take no others; empty if unknown
   std::chrono::milliseconds timeout{60'000};  // for all ranks to connect
 };
 
 // The place in a job that the environment gives: RANK, WORLD_SIZE and MASTER_ADDR, with LOCAL_RANK
 // and LOCAL_WORLD_SIZE (as torchrun sets them; a Communicator finds out what is missing), and the
-// port after MASTER_PORT, on which torchrun itself listens, or WARPSTEP_PORT. Empty without the
-// first three. UsageError for values that are not numbers or do not fit together.
+// port after MASTER_PORT, on which torchrun itself listens, or WARPSTEP_PORT. The job is Slurm's or
+// torchrun's. Empty without the first three. UsageError for values that are not numbers or do not
+// fit together.
 std::optional<TcpOptions> tcp_options_of_environment();
 
-// Connects all ranks with each other. Throws RankError that names the missing ranks, or why rank 0
-// cannot be reached.
+// Connects all ranks with each other. A rank that reaches another job's rank 0 tries again. Throws
+// RankError that names the missing ranks, or why rank 0 cannot be reached.
 std::unique_ptr<Transport> open_tcp(const TcpOptions& options);
 
 }  // namespace warpstep

@@ -141,6 +141,48 @@ TEST(Tcp, LetsARankStartAgainWhileOthersAreMissing) {
   second.join();
 }
 
+// The second job's rank 1 comes to the first job's rank 0, and waits for its own.
+TEST(Tcp, JobsWithOnePortDoNotMix) {
+  const std::uint16_t port = free_port();
+  const auto start = [port](int rank, const char* job) {
+    return std::thread([=] {
+      TcpOptions options = options_of(rank, 2, port);
+      options.job = job;
+      Communicator communicator(open_tcp(options));
+      EXPECT_THAT(communicator.gather(job), ElementsAre(job, job));
+    });
+  };
+  std::thread first = start(0, "a"), other = start(1, "b");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::thread second = start(1, "a");
+  first.join();
+  second.join();
+  start(0, "b").join();
+  other.join();
+}
+
+TEST(Tcp, SaysThatAnotherJobListens) {
+  const std::uint16_t port = free_port();
+  std::thread first([&] {
+    TcpOptions options = options_of(0, 2, port);
+    options.timeout = std::chrono::milliseconds(1000);
+    options.job = "a";
+    EXPECT_THROW(open_tcp(options), RankError);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::string why;
+  try {
+    TcpOptions options = options_of(1, 2, port);
+    options.timeout = std::chrono::milliseconds(500);
+    options.job = "b";
+    open_tcp(options);
+  } catch (const RankError& error) {
+    why = error.what();
+  }
+  first.join();
+  EXPECT_THAT(why, HasSubstr("another job listens at localhost port"));
+}
+
 TEST(Tcp, SaysThatNoDescriptorsAreLeft) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -189,10 +231,11 @@ in_addr_t outer_address() {
 
 // What is sent to connect, as in tcp.cpp.
 struct Greeting {
-  char magic[8] = {'w', 'a', 'r', 'p', 's', 't', 'e', '1'};
+  char magic[8] = {'w', 'a', 'r', 'p', 's', 't', 'e', '2'};
   std::int32_t rank = 0, size = 0;
+  std::uint32_t job = 0;
   std::uint16_t port = 0;
-  char unused[6] = {};
+  char unused[2] = {};
 };
 struct Place {
   sockaddr_storage address{};
@@ -254,7 +297,7 @@ class TcpEnvironment : public testing::Test {
   void TearDown() override { clear(); }
   static void clear() {
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-                             "MASTER_PORT", "WARPSTEP_PORT"})
+                             "MASTER_PORT", "WARPSTEP_PORT", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"})
       ::unsetenv(name);
   }
   static void set(const char* name, const char* value) { ::setenv(name, value, 1); }
@@ -278,6 +321,9 @@ TEST_F(TcpEnvironment, IsThatOfTorchrun) {
   EXPECT_EQ(options->port, 29401);  // torchrun listens on MASTER_PORT
   EXPECT_EQ(options->world.rank, 3);
   EXPECT_EQ(options->world.local_size, 2);
+  EXPECT_EQ(options->job, "");
+  set("SLURM_JOB_ID", "17");
+  EXPECT_THAT(tcp_options_of_environment()->job, HasSubstr("17"));
   set("WARPSTEP_PORT", "30000");
   EXPECT_EQ(tcp_options_of_environment()->port, 30000);
 }

@@ -150,6 +150,12 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
     say("WORLD_SIZE is {}, but MASTER_ADDR is not set: this process trains alone; set it, or give "
         "--dist none\n",
         std::atoi(world_size));
+  if (const int tasks = tasks_without_pmi(); tasks > 0 && (how.empty() || how == "mpi"))
+    fail<RankError>(
+        "srun started {} tasks without PMI, and each would train by itself: start them with srun "
+        "--mpi=pmix, set RANK, WORLD_SIZE and MASTER_ADDR in each task and give --dist env, or "
+        "give --dist none if each is to train alone",
+        tasks);
   if (how.empty() || how == "none") return nullptr;
   const std::chrono::seconds timeout(options.timeout_seconds);
   const Launched launched;
@@ -253,10 +259,10 @@ void continue_in_world(const Json& config, const RunOptions& options, RunOptions
   } else if (before.global_batch = 0; ranks != options.world().size) {
     fail<UsageError>(
         "the run has had {} rank{} with --batch {} so far and would continue with {}, which would "
-        "be given other batches; continue with the same ones by --global-batch {}, or start as "
-        "many ranks with mpirun -np {}",
+        "be given other batches; continue with the same ones by --global-batch {}, or with {} "
+        "rank{}",
         ranks, ranks == 1 ? "" : "s", before.batch, options.world().size, before.batch * ranks,
-        ranks);
+        ranks, ranks == 1 ? "" : "s");
   }
 }
 

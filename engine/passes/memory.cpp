@@ -135,12 +135,13 @@ Order Search::pillars(const Placement& placement) const {
 // search has cost enough or nothing got better for a while. Placing lowest first, some order gives
 // the least placement: that of its offsets.
 void Search::climb_from(Order order, std::mt19937& random) {
-  constexpr int patience = 1500;  // rounds; longer climbs find less than further ones
+  constexpr int patience = 1500;  // rounds without a gain; longer climbs find less than others
   const auto below = [&](std::size_t n) { return random() % n; };
   place(order, Fit::lowest, no_limit, now_);
   Order candidates = pillars(now_);
   std::size_t least = now_.bytes;
-  for (int round = 0; round < patience && looks_ < enough_looks && !done(); ++round) {
+  int since_gain = -1;
+  while (++since_gain < patience && looks_ < enough_looks && !done()) {
     Order changed = order;
     const auto from =
         std::find(changed.begin(), changed.end(), candidates[below(candidates.size())]);
@@ -160,7 +161,7 @@ void Search::climb_from(Order order, std::mt19937& random) {
     candidates = pillars(now_);
     if (now_.bytes >= least) continue;
     least = now_.bytes;
-    round = 0;
+    since_gain = 0;
   }
 }
 

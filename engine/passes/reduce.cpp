@@ -32,17 +32,14 @@ Graph reduce_sums(Graph graph, const AllReduce& op) {
   return graph;
 }
 
-bool updates(const Node& node) {
-  return std::holds_alternative<Update>(node.op) || std::holds_alternative<UpdateAll>(node.op);
-}
-
 // The parameters, and what the next step computes with in their place, after the last update.
 Graph gather_parameters(Graph graph, std::int64_t ranks) {
   std::vector<int> shared;
   for (const std::size_t p : graph.section_order()) shared.push_back(graph.parameters[p].value);
   if (graph.parameters.front().copy >= 0)
     for (const std::size_t p : graph.section_order()) shared.push_back(graph.parameters[p].copy);
-  const auto last = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), updates);
+  const auto last = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(),
+                                 [](const Node& node) { return is_update(node.op); });
   graph.nodes.insert(last.base(), {.op = AllGather{ranks},
                                    .in = std::move(shared),
                                    .out = {},

@@ -72,9 +72,7 @@ void insert(Graph& graph, std::vector<Insertion> insertions) {
 }
 
 std::size_t first_update(const Graph& graph) {
-  const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    return std::holds_alternative<Update>(node.op) || std::holds_alternative<UpdateAll>(node.op);
-  });
+  const auto found = std::ranges::find_if(graph.nodes, is_update, &Node::op);
   return static_cast<std::size_t>(found - graph.nodes.begin());
 }
 

@@ -234,10 +234,6 @@ std::vector<bool> scaled_values(const Graph& graph) {
   return scaled;
 }
 
-bool is_update(const AnyOp& op) {
-  return std::holds_alternative<Update>(op) || std::holds_alternative<UpdateAll>(op);
-}
-
 // The outputs, and the values that an update changes in place.
 std::vector<int> written_by(const Node& node, const Graph& graph) {
   std::vector<int> written = node.out;

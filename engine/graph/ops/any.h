@@ -103,5 +103,9 @@ inline bool is_measure(const AnyOp& op) {
 inline bool is_view(const AnyOp& op) {
   return kind(op) == OpKind::view;
 }
+// Changes parameters by their gradients.
+inline bool is_update(const AnyOp& op) {
+  return std::holds_alternative<Update>(op) || std::holds_alternative<UpdateAll>(op);
+}
 
 }  // namespace warpstep

@@ -63,6 +63,7 @@ class Cpu final : public Backend {
       omp_set_num_threads(options.threads);
     else if (std::getenv("OMP_NUM_THREADS") == nullptr)
       omp_set_num_threads(std::min(omp_get_max_threads(), allowed_cores()));
+    omp_set_num_threads(std::min(omp_get_max_threads(), omp_get_thread_limit()));
   }
 
   std::string_view name() const override { return "cpu"; }

@@ -118,9 +118,6 @@ void note_gpus(const Session& session, std::vector<std::string>& notes) {
                                 quantity(gpu.share, Unit::share), gpu.why));
 }
 
-// From a tenth on others lengthen a step by up to as much: ten times what equal runs differ by on a
-// quiet machine (1 %).
-constexpr double least_others = 0.10;     // of the allowed cores
 constexpr double least_throttled = 0.01;  // of the periods
 constexpr double least_pressure = 0.01;   // of the time
 
@@ -129,10 +126,11 @@ void note_contention(const Contention& lost, Trust& trust) {
     trust.notes.push_back(std::move(text));
     trust.is_disturbed = true;
   };
-  if (lost.others_share.value_or(0) >= least_others)
+  if (!lost.tracer.empty()) note(fmt::format("{} traced this process", lost.tracer));
+  if (lost.is_much(lost.others_share.value_or(0)))
     note(fmt::format("other programs used {} of the CPU",
                      quantity(*lost.others_share, Unit::share)));
-  if (lost.stolen_share >= least_others)
+  if (lost.is_much(lost.stolen_share))
     note(fmt::format("the hypervisor gave {:.2f} of {} to other virtual machines",
                      lost.stolen_share * lost.affinity_cores,
                      counted(lost.affinity_cores, "core")));

@@ -50,6 +50,7 @@ struct Finding {
   double run_gain_ns = 0;
   bool outside_steps = false;
   bool ends_run = false;  // soon, and so it comes before everything that would make the run shorter
+  bool spoils_figures = false;  // also those of the findings after it
 };
 
 struct Analysis {

@@ -271,6 +271,16 @@ double Contention::taken_share() const {
   return std::min(1.0, others_share.value_or(0) + siblings_share + stolen_share);
 }
 
+double Contention::taken_cores(double cores) const {
+  if (affinity_cores < 1) return cores * taken_share();
+  return std::max(0.0, cores - affinity_cores * (1 - taken_share()));
+}
+
+bool Contention::is_much(double share) const {
+  constexpr double least_share = 0.10, least_cores = 0.5;
+  return share >= least_share || share * affinity_cores >= least_cores;
+}
+
 double Contention::worker_delay_ns() const {
   double sum = 0;
   for (const ThreadTime& worker : workers) sum += worker.delay_ns;
@@ -278,7 +288,9 @@ double Contention::worker_delay_ns() const {
 }
 
 double Contention::kernels_delay_ns() const {
-  return std::max(trainer ? trainer->delay_ns : 0, kernels ? kernels->delay_ns : 0);
+  constexpr double always = 1e9;
+  return std::min(always, std::max(trainer ? trainer->delay_ns : 0,
+                                   kernels ? kernels->threads * kernels->delay_ns : 0));
 }
 
 std::optional<double> available_bytes(const Session& session) {

@@ -84,8 +84,16 @@ struct Contention {
   std::optional<double> memory_limit_bytes, memory_used_bytes;       // the group's, at most
 
   double taken_share() const;  // of 1: of the allowed cores, those that this process cannot have
-  double worker_delay_ns() const;   // mean over `workers`; 0 without
-  double kernels_delay_ns() const;  // of the trainer or, if larger, of `kernels`; 0 without
+  // Of `cores` that this process may use at a time, those that it cannot have: with a quota it has
+  // them as long as others leave as many of the allowed ones free.
+  double taken_cores(double cores) const;
+  // Whether a share of the allowed cores is enough to slow the kernels: a tenth, or half of one
+  // core, on which the slowest of their threads may be.
+  bool is_much(double share) const;
+  double worker_delay_ns() const;  // mean over `workers`; 0 without
+  // Of the trainer or, if larger, of all of `kernels` together, for which it waits at barriers; at
+  // most 1e9; 0 without.
+  double kernels_delay_ns() const;
 };
 Contention contention(const View& view);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "profiler/analysis/scope.h"
@@ -46,6 +47,13 @@ bool Facts::has_room_for_larger_batch() const {
   return std::ranges::none_of(run_devices(session), [&](const Device* device) {
     return device->total_memory > 0 && then > usable * static_cast<double>(device->total_memory);
   });
+}
+
+bool Facts::has_samples_for_larger_batch() const {
+  const auto samples = fields::whole(session.loader, "samples"),
+             global = fields::whole(options, "global_batch"),
+             ranks = std::max<std::int64_t>(1, fields::whole(session.stamp, "ranks", 1));
+  return samples <= 0 || 2 * (global > 0 ? global : batch() * ranks) <= samples;
 }
 
 std::string Facts::of_step(double ns) const {
@@ -169,23 +177,30 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;
   for (const FindingRule rule : rules) rule(facts, findings);
-  for (Finding& finding : findings)
-    if (finding.flag == facts.larger_batch() && !facts.has_room_for_larger_batch()) {
-      finding.flag.clear();
+  for (Finding& finding : findings) {
+    if (finding.flag != facts.larger_batch()) continue;
+    if (!facts.has_room_for_larger_batch())
       finding.advice +=
           "; but twice the batch does not fit into this GPU's memory (--recompute frees some)";
-    }
+    else if (!facts.has_samples_for_larger_batch())
+      finding.advice += "; but the set has too few samples for twice the batch";
+    else
+      continue;
+    finding.flag.clear();
+  }
   for (Finding& finding : findings) settle_gains(facts, finding);
   // Leave out findings whose gain is known to be small.
   constexpr double least_gain = 0.005;  // of a step, or of the run
   std::erase_if(findings, [&](const Finding& finding) {
     if (finding.run_gain_ns >= least_gain * facts.run_ns()) return false;
     const double all = finding.outside_steps ? facts.run_ns() : facts.step_ns;
-    const double gain = finding.outside_steps ? finding.run_gain_ns : finding.gain_ns;
+    const double gain = finding.outside_steps ? finding.run_gain_ns
+                                              : std::max(finding.gain_ns, finding.gain_most_ns);
     return gain > 0 && gain < least_gain * all;
   });
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
-    return std::pair(a.ends_run, a.run_gain_ns) > std::pair(b.ends_run, b.run_gain_ns);
+    return std::tuple(a.ends_run, a.spoils_figures, a.run_gain_ns) >
+           std::tuple(b.ends_run, b.spoils_figures, b.run_gain_ns);
   });
   return findings;
 }

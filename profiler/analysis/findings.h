@@ -45,6 +45,7 @@ struct Facts {
   std::string smaller_batch() const;
   // Whether a GPU's memory holds twice the batch, with which what lives in a step grows.
   bool has_room_for_larger_batch() const;
+  bool has_samples_for_larger_batch() const;
   // Of Kind::range spans of this name in the windows, ns per step.
   double range_ns(std::string_view name) const;
   std::string of_step(double ns) const;  // "1.2 ms of 3.4 ms per step (35.3 %)"
@@ -54,6 +55,9 @@ struct Facts {
   double outside_ns(std::string_view name) const;
   std::string of_run(double ns) const;  // "1.2 s of 3.4 s (35.3 % of the run)"
 };
+
+// A range of gains narrower than this, of the step, is a number.
+constexpr double least_range = 0.05;
 
 using FindingRule = void (*)(const Facts& facts, std::vector<Finding>& findings);
 

@@ -13,7 +13,6 @@
 namespace warpstep::profiler {
 namespace {
 
-constexpr double taken_by_others = 0.10;  // of the allowed cores
 // Others alone, where the kernel does not say for how long threads waited, or a quota is why.
 constexpr double taken_alone = 0.25;
 constexpr double long_delay_ns = 5e7;     // per second: 5 % of the time
@@ -34,7 +33,11 @@ std::string delays_text(const Contention& lost) {
                         quantity(std::min(1.0, ns * 1e-9), Unit::share));
   };
   if (lost.trainer) add("the trainer's thread", lost.trainer->delay_ns);
-  if (lost.kernels) add("the kernels' other threads", lost.kernels->delay_ns);
+  if (lost.kernels) {
+    const bool several = lost.kernels->threads > 1;
+    add(several ? "each of the kernels' other threads" : "the kernels' other thread",
+        lost.kernels->delay_ns);
+  }
   if (!lost.workers.empty()) add("the loader's workers", lost.worker_delay_ns());
   if (lost.switches_per_s)
     text += fmt::format("{}{:.0f} involuntary switches per second", text.empty() ? "" : "; ",
@@ -60,8 +63,17 @@ struct CoreWait {
 CoreWait core_wait_of(const Facts& facts) {
   const Contention& lost = facts.analysis.contention;
   const double counted = facts.part(Category::core_wait), between = lost.between_delay_per_step_ns;
-  if (counted + between > 0 || lost.trainer_delay_per_step_ns)
-    return {.ns = counted, .between_ns = between};
+  if (counted + between > 0 || lost.trainer_delay_per_step_ns) {
+    CoreWait wait{.ns = counted, .between_ns = between};
+    // At a barrier the trainer's thread sleeps while another one waits for a core.
+    const double most = lost.kernels_delay_ns() * 1e-9 * facts.step_ns;
+    if (facts.on_host && most - counted >= least_range * facts.step_ns) {
+      wait.least_ns = counted;
+      wait.most_ns = most;
+      wait.ns = (counted + most) / 2;
+    }
+    return wait;
+  }
   // A device computes on while the host waits.
   const double awake =
       facts.on_host ? facts.step_ns
@@ -81,7 +93,6 @@ CoreWait core_wait_of(const Facts& facts) {
 }
 
 void promise(const CoreWait& wait, double share, const Facts& facts, Finding& finding) {
-  constexpr double least_range = 0.05;  // of a step: a narrower one is a number
   finding.run_gain_ns = wait.between_ns * share * facts.run_steps();
   finding.gain_ns = facts.unless_waiting(wait.ns * share);
   const double least_ns = facts.unless_waiting(wait.least_ns * share),
@@ -136,7 +147,7 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
   const double others = lost.others_share.value_or(0);
   const bool is_throttled = lost.throttled_share.value_or(0) >= often_throttled;
   const bool is_delayed = lost.has_delays && longest_delay(lost) >= long_delay_ns;
-  if (others < (is_delayed && !is_throttled ? taken_by_others : taken_alone)) return;
+  if (is_delayed && !is_throttled ? !lost.is_much(others) : others < taken_alone) return;
   if (lost.has_delays && !is_delayed) return;  // they ran where this run did not want to
   Finding finding{
       .key = "other-programs",
@@ -161,7 +172,7 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
 // What the hypervisor takes from a thread that runs is none of its run delay.
 void find_stolen_cores(const Facts& facts, std::vector<Finding>& findings) {
   const Contention& lost = facts.analysis.contention;
-  if (lost.stolen_share < taken_by_others) return;
+  if (!lost.is_much(lost.stolen_share)) return;
   Finding finding{
       .key = "stolen-cores",
       .text = "The hypervisor gives cores of this machine to other virtual machines.",
@@ -216,11 +227,12 @@ void find_stopped(const Facts& facts, std::vector<Finding>& findings) {
   if (is_short_of_memory(lost)) return;  // its pages are read from a disk
   // The team computes at the same time as the trainer's thread: its time on cores explains only
   // what is longer, for which the trainer waits at a barrier, as it does for each thread without a
-  // core.
-  double explained = lost.trainer->on_cpu_ns + lost.trainer->delay_ns;
+  // core. All that is longer may be one slow thread's. What the hypervisor took is in neither.
+  double explained = lost.trainer->on_cpu_ns + lost.trainer->delay_ns + lost.stolen_share * 1e9;
   if (lost.kernels)
-    explained += lost.kernels->delay_ns * lost.kernels->threads +
-                 std::max(0.0, lost.kernels->on_cpu_ns - lost.trainer->on_cpu_ns);
+    explained +=
+        lost.kernels->threads *
+        (lost.kernels->delay_ns + std::max(0.0, lost.kernels->on_cpu_ns - lost.trainer->on_cpu_ns));
   const double steps_ns = facts.steps * facts.step_ns, all = std::max(lost.window_ns, steps_ns),
                between = all - steps_ns;  // it may have waited for a disk in all of that
   // Observers may wait for a terminal.
@@ -230,17 +242,26 @@ void find_stopped(const Facts& facts, std::vector<Finding>& findings) {
       facts.steps;
   const double stopped = (all - explained * 1e-9 * all - between - asleep) / facts.steps;
   if (stopped < least_stopped * facts.step_ns) return;
-  findings.push_back(
-      {.key = "stopped",
-       .text = "The process stood still for a part of each step.",
-       .evidence = fmt::format(
-           "{}: then it neither ran on a core nor waited for one, for data or for a device",
-           facts.of_step(stopped)),
-       .advice =
-           "find what stops it: another process that sends SIGSTOP and SIGCONT (a job manager, a "
-           "limit on CPU use, a debugger), a frozen control group, a virtual machine that is "
-           "suspended",
-       .gain_ns = stopped});
+  Finding finding{
+      .key = "stopped",
+      .text = "The process stood still for a part of each step.",
+      .evidence = fmt::format(
+          "{}: then it neither ran on a core nor waited for one, for data or for a device",
+          facts.of_step(stopped)),
+      .advice =
+          "find what stops it: another process that sends SIGSTOP and SIGCONT (a job manager, a "
+          "limit on CPU use, a debugger), a frozen control group, a virtual machine that is "
+          "suspended",
+      .gain_ns = stopped};
+  const Json& openmp = fields::child(facts.session.stamp, "openmp");
+  if (openmp.contains("OMP_WAIT_POLICY") || openmp.contains("GOMP_SPINCOUNT")) {
+    finding.text = "The kernels' threads slept for a part of each step.";
+    finding.advice =
+        "unset OMP_WAIT_POLICY and GOMP_SPINCOUNT: a thread that sleeps at the end of each loop "
+        "wakes up late; if that is not it, " +
+        finding.advice;
+  }
+  findings.push_back(finding);
 }
 
 void find_tracer(const Facts& facts, std::vector<Finding>& findings) {
@@ -251,7 +272,8 @@ void find_tracer(const Facts& facts, std::vector<Finding>& findings) {
        .text = fmt::format("{} traces this process.", tracer),
        .evidence = "the kernel stops a traced thread at system calls, signals or breakpoints, as "
                    "the tracer asked for",
-       .advice = "measure without it: figures of this run are not those of an untraced one"});
+       .advice = "measure without it: figures of this run are not those of an untraced one",
+       .spoils_figures = true});
 }
 
 void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings) {

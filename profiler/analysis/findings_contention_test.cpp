@@ -48,6 +48,42 @@ TEST(FindOtherPrograms, WhereTheyTakeCoresThatTheRunWants) {
   EXPECT_TRUE(c.finding("other-programs"));
 }
 
+// A step's threads wait at its end for the one that shares its core.
+TEST(FindOtherPrograms, OnOneOfManyCores) {
+  Case c = on_host();
+  c.builder.raw().loader["kernel_threads"] = 16;
+  Contention& lost = c.analysis.contention;
+  lost.cores = lost.affinity_cores = lost.machine_cores = 16;
+  lost.trainer->delay_ns = 2e6;
+  lost.kernels = {.thread = "kernels", .threads = 15, .delay_ns = 3.3e7};
+  lost.trainer_delay_per_step_ns = c.part(Category::core_wait) = 2e3;
+  lost.others_share = 1.0 / 16;
+  const auto finding = c.finding("other-programs");
+  ASSERT_TRUE(finding);
+  EXPECT_NEAR(finding->gain_least_ns, 2e3, 1);
+  EXPECT_NEAR(finding->gain_most_ns, 15 * 3.3e4, 1);
+  EXPECT_EQ(finding->flag, "--threads 15");
+  lost.kernels->delay_ns = 3e6;
+  EXPECT_FALSE(c.finding("other-programs"));
+  lost.kernels->delay_ns = 3.3e7;
+  lost.others_share = 0.4 / 16;
+  EXPECT_FALSE(c.finding("other-programs"));
+}
+
+// The trainer's own thread has its core, and sleeps at barriers.
+TEST(FindOtherPrograms, CostWhatAnotherThreadOfTheTeamWaited) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.others_share = 0.25;
+  lost.trainer_delay_per_step_ns = c.part(Category::core_wait) = 2e3;  // 0.2 % of a step
+  lost.kernels = {.thread = "kernels", .delay_ns = 5e8};
+  const auto finding = c.finding("other-programs");
+  ASSERT_TRUE(finding);
+  EXPECT_NEAR(finding->gain_least_ns, 2e3, 1);
+  EXPECT_NEAR(finding->gain_most_ns, 5e5, 1);
+  EXPECT_THAT(finding->evidence, HasSubstr("the kernels' other thread 50.0 % of the time"));
+}
+
 TEST(FindOtherPrograms, NamesTheLargest) {
   Case c = on_host();
   Contention& lost = c.analysis.contention;
@@ -67,6 +103,10 @@ TEST(FindTracer, NamesIt) {
   EXPECT_FALSE(c.finding("traced"));
   c.analysis.contention.tracer = "strace";
   EXPECT_EQ(c.finding("traced")->text, "strace traces this process.");
+  c.analysis.contention.others_share = 0.5;
+  const std::vector<Finding> findings = c.findings();
+  ASSERT_GE(findings.size(), 2U);
+  EXPECT_EQ(findings[0].key, "traced") << "it spoils the figures of the others";
 }
 
 TEST(FindOtherPrograms, CostWhatTheTrainerWaitedInAndBetweenSteps) {
@@ -184,6 +224,34 @@ TEST(FindStopped, OfATeamWhoseThreadsStopTogether) {
   EXPECT_NEAR(finding->gain_ns, 4.7e5, 1);
   lost.kernels->on_cpu_ns = 9e8;  // the trainer waits for the others
   EXPECT_FALSE(c.finding("stopped"));
+}
+
+// The mean of the team hides one thread for which all others wait.
+TEST(FindStopped, IsNotOneSlowCoreOfATeam) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.trainer = {.thread = "main", .delay_ns = 0, .on_cpu_ns = 5e8};
+  lost.kernels = {
+      .thread = "kernels", .threads = 7, .delay_ns = 0, .on_cpu_ns = (6 * 5e8 + 1e9) / 7};
+  EXPECT_FALSE(c.finding("stopped"));
+}
+
+TEST(FindStopped, IsNotWhatTheHypervisorTook) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.trainer = {.thread = "main", .delay_ns = 0, .on_cpu_ns = 8e8};
+  lost.kernels = {.thread = "kernels", .delay_ns = 0, .on_cpu_ns = 8e8};
+  EXPECT_TRUE(c.finding("stopped"));
+  lost.stolen_share = 0.2;
+  EXPECT_FALSE(c.finding("stopped"));
+  EXPECT_TRUE(c.finding("stolen-cores"));
+}
+
+TEST(FindStopped, NamesOpenMpWhereThreadsDoNotSpin) {
+  Case c = on_host();
+  c.analysis.contention.trainer->on_cpu_ns = 5e8;
+  c.builder.raw().stamp["openmp"] = {{"GOMP_SPINCOUNT", "0"}};
+  EXPECT_THAT(c.finding("stopped")->advice, HasSubstr("unset OMP_WAIT_POLICY and GOMP_SPINCOUNT"));
 }
 
 TEST(FindStopped, IsNotATerminalThatObserversWaitFor) {

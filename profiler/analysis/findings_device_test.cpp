@@ -186,6 +186,10 @@ TEST(DeviceFindings, TinyBatch) {
   c.part(Category::other) = 100'000;
   ASSERT_TRUE(c.finding("tiny-batch"));
   EXPECT_EQ(c.finding("tiny-batch")->flag, "--batch 256");
+  c.builder.raw().loader["samples"] = 200;
+  EXPECT_EQ(c.finding("tiny-batch")->flag, "");
+  EXPECT_THAT(c.finding("tiny-batch")->advice, HasSubstr("too few samples"));
+  c.builder.raw().loader["samples"] = 256;
   EXPECT_DOUBLE_EQ(c.finding("tiny-batch")->gain_ns, 250'000);
   c.analysis.devices[0].launch_gap_ns = 2'000'000;  // reported once
   EXPECT_FALSE(c.finding("tiny-batch"));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/findings.h"
@@ -82,9 +83,10 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   if (!facts.on_host || all < 1 || (cpu.count == 0 && !lost.has_delays)) return;
   const int threads = kernel_threads(facts.view);
   if (threads + view.workers <= all) return;
+  const double delay_ns = std::max(lost.trainer ? lost.trainer->delay_ns : 0,
+                                   lost.kernels ? lost.kernels->delay_ns : 0);
   const bool crowded =
-      threads > all &&
-      (lost.has_delays ? lost.kernels_delay_ns() >= crowded_delay_ns : cpu.mean >= crowded_cpu);
+      threads > all && (lost.has_delays ? delay_ns >= crowded_delay_ns : cpu.mean >= crowded_cpu);
   if (!crowded && (cpu.mean < full_cpu || facts.analysis.stall.is_stalled)) return;
   Finding finding{.key = "oversubscribed",
                   .text = "There are more threads than cores.",
@@ -131,7 +133,7 @@ void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
   const MetricLevel own = metric_level(facts.view, "process cpu %");
   if (!facts.on_host || facts.waits_for_data || threads < 1 || threads >= all) return;
   if (own.count == 0) return;
-  const double taken = facts.analysis.contention.taken_share() * all,
+  const double taken = facts.analysis.contention.taken_cores(all),
                idle = all - taken - own.mean / 100;
   const int more = std::min(all, threads + static_cast<int>(std::floor(idle + 0.25)));
   if (idle < least_idle || more <= threads) return;
@@ -141,6 +143,13 @@ void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
                                           counted(threads, "thread"), counted(all, "core"), idle),
                   .flag = fmt::format("--threads {}", more)};
   finding.advice = fmt::format("use {}", finding.flag);
+  const std::string limit =
+      fields::text(fields::child(facts.session.stamp, "openmp"), "OMP_THREAD_LIMIT");
+  if (!limit.empty() && std::atoi(limit.c_str()) <= threads) {
+    finding.flag.clear();
+    finding.advice =
+        fmt::format("unset OMP_THREAD_LIMIT, which is {}: --threads cannot pass it", limit);
+  }
   finding.gain_most_ns = facts.part(Category::kernel) * (1 - static_cast<double>(threads) / more);
   finding.gain_least_ns = least_ideal * finding.gain_most_ns;
   finding.gain_ns = (finding.gain_least_ns + finding.gain_most_ns) / 2;

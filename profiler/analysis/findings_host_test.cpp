@@ -81,7 +81,12 @@ TEST(HostFindings, IdleCores) {
   EXPECT_NEAR(finding->gain_least_ns, 0.5e6 / 3, 1);
   c.analysis.contention.others_share = 0.25;  // of both
   EXPECT_FALSE(c.finding("idle-cores"));
+  c.analysis.contention.affinity_cores = 8;  // a quota of 2: others leave 6
+  EXPECT_TRUE(c.finding("idle-cores"));
   c.analysis.contention.others_share = 0;
+  c.builder.raw().stamp["openmp"] = {{"OMP_THREAD_LIMIT", "1"}};
+  EXPECT_EQ(c.finding("idle-cores")->flag, "");
+  EXPECT_THAT(c.finding("idle-cores")->advice, HasSubstr("unset OMP_THREAD_LIMIT"));
   c.analysis.stall.is_stalled = true;  // more threads would wait, too
   EXPECT_FALSE(c.finding("idle-cores"));
   c.analysis.stall.is_stalled = false;

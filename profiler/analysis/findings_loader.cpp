@@ -223,9 +223,6 @@ const RemedyChoice* first_of(const std::vector<RemedyChoice>& choices, double st
   return best != choices.end() && best->gain.ns > 0 ? &*best : nullptr;
 }
 
-// A range narrower than this, of the step, is a number.
-constexpr double least_range = 0.05;
-
 void promise(const Gain& gain, double step_ns, Finding& finding) {
   finding.gain_ns = gain.ns;
   finding.gain_least_ns = finding.gain_most_ns = 0;

@@ -38,7 +38,8 @@ void find_short_memory(const Facts& facts, std::vector<Finding>& findings) {
        .evidence = evidence,
        .advice = lost.memory_limit_bytes
                      ? "raise the group's memory limit (docker --memory, Kubernetes limits.memory, "
-                       "memory.max), or use a smaller batch"
+                       "systemd's MemoryHigh and MemoryMax: memory.high, memory.max), or use a "
+                       "smaller batch"
                      : "stop other programs, or use a smaller batch",
        .flag = facts.smaller_batch()});
 }

@@ -50,12 +50,20 @@ void for_each_phase(const Session& session, std::string_view name, Visit visit) 
       visit(static_cast<std::int64_t>(phase.arg), phase);
 }
 
-double share_left(const Facts& facts, std::string_view name, std::int64_t every) {
+std::set<std::int64_t> steps_of_phases(const Session& session, std::string_view name) {
+  std::set<std::int64_t> steps;
+  for_each_phase(session, name, [&](std::int64_t step, const Phase&) { steps.insert(step); });
+  return steps;
+}
+
+// `kept`: steps that it comes after for another reason.
+double share_left(const Facts& facts, std::string_view name, std::int64_t every,
+                  const std::set<std::int64_t>& kept = {}) {
   const Rarer after(facts, every);
   double all = 0, left = 0;
   for_each_phase(facts.session, name, [&](std::int64_t step, const Phase&) {
     ++all;
-    left += after.has(step) ? 1 : 0;
+    left += after.has(step) || kept.contains(step) ? 1 : 0;
   });
   return all > 0 ? left / all : 1.0 / rarer;
 }
@@ -146,11 +154,23 @@ void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
                   .text = "Writing checkpoints is a significant part of the run.",
                   .evidence = evidence_of(facts, "checkpoint", ns),
                   .outside_steps = true};
-  const std::int64_t every = fields::whole(facts.options, "checkpoint_every");
-  if (every > 0) {
+  const std::int64_t every = fields::whole(facts.options, "checkpoint_every"),
+                     eval_every = fields::whole(facts.options, "eval_every");
+  const double saved = every > 0
+                           ? ns * (1 - share_left(facts, "checkpoint", every,
+                                                  steps_of_phases(facts.session, "evaluation")))
+                           : 0;
+  const double with_evaluations =
+      eval_every > 0 ? checkpoints_of_evaluations_ns(facts, eval_every) : 0;
+  if (saved > 0 && saved >= with_evaluations) {
     finding.flag = fmt::format("--checkpoint-every {}", rarer * every);
     finding.advice = fmt::format("write checkpoints less often: {}", finding.flag);
-    finding.run_gain_ns = ns * (1 - share_left(facts, "checkpoint", every));
+    finding.run_gain_ns = saved;
+  } else if (with_evaluations > 0) {
+    finding.flag = fmt::format("--eval-every {}", rarer * eval_every);
+    finding.advice =
+        fmt::format("evaluate less often: {}; a checkpoint follows each evaluation", finding.flag);
+    finding.run_gain_ns = with_evaluations;
   } else {
     advise_on_checkpoints_of_epochs(facts, finding);
   }
@@ -166,15 +186,17 @@ void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
                   .run_gain_ns = ns / 2,
                   .outside_steps = true};
   const std::int64_t every = fields::whole(facts.options, "eval_every");
-  if (every > 0) {
+  const double saved = every > 0 ? ns * (1 - share_left(facts, "evaluation", every)) : 0;
+  if (saved > 0) {
     finding.flag = fmt::format("--eval-every {}", rarer * every);
     finding.advice = fmt::format("evaluate less often: {}", finding.flag);
-    finding.run_gain_ns = ns * (1 - share_left(facts, "evaluation", every)) +
-                          checkpoints_of_evaluations_ns(facts, every);
+    finding.run_gain_ns = saved + checkpoints_of_evaluations_ns(facts, every);
   } else {
-    finding.advice =
-        "use a smaller test split: half the size saves half of this time; or --limit-batches N, "
-        "which ends each evaluation, and also each epoch, after N batches";
+    const bool has_share = fields::number(facts.options, "val_split") > 0;
+    finding.advice = fmt::format(
+        "use a smaller {}: half the size saves half of this time; or --limit-batches N, "
+        "which ends each evaluation, and also each epoch, after N batches",
+        has_share ? "share of the data (--val-split)" : "test split");
   }
   findings.push_back(finding);
 }
@@ -391,18 +413,19 @@ std::uint64_t period_of(std::span<const std::uint64_t> steps) {
 }
 
 struct UsualStep {
-  double ns = 0, wait_ns = 0;  // medians
+  double ns = 0, wait_ns = 0, cpu_ns = 0;  // medians
 };
 
 template <class Counts>
 UsualStep usual_of(std::span<const Step> steps, Counts counts) {
-  std::vector<double> lengths, waits;
+  std::vector<double> lengths, waits, works;
   for (const Step& step : steps) {
     if (!counts(step)) continue;
     lengths.push_back(length_of(step));
     waits.push_back(static_cast<double>(step.data_ns));
+    works.push_back(static_cast<double>(step.cpu_ns));
   }
-  return {median(lengths), median(waits)};
+  return {median(lengths), median(waits), median(works)};
 }
 
 }  // namespace
@@ -418,17 +441,23 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
   const auto updates = [update](const Step& step) { return update > 1 && step.step % update == 0; };
   const std::array<UsualStep, 2> usual{
       usual_of(steps, [&](const Step& step) { return !updates(step); }), usual_of(steps, updates)};
-  double lost = 0, longest = 0, usual_ns = 0;
+  double lost = 0, longest = 0, usual_ns = 0, own_work = 0;
   std::vector<std::uint64_t> slow;
+  std::vector<Step> slow_steps, others;
   for (const Step& step : steps) {
     const UsualStep& like = usual[updates(step) ? 1 : 0];
     usual_ns += like.ns;
     const double length = length_of(step), more = length - like.ns;
-    if (length < long_step * like.ns || static_cast<double>(step.data_ns) - like.wait_ns > more / 2)
+    if (length < long_step * like.ns ||
+        static_cast<double>(step.data_ns) - like.wait_ns > more / 2) {
+      others.push_back(step);
       continue;
+    }
     lost += more;
     longest = std::max(longest, length);
+    own_work += static_cast<double>(step.cpu_ns) - like.cpu_ns;
     slow.push_back(step.step);
+    slow_steps.push_back(step);
   }
   const double waited_for_core = facts.share(Category::core_wait) * usual_ns;
   if (slow.size() < 3 ||
@@ -439,14 +468,29 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
       .key = "pauses",
       .text = "The whole program stood still now and then.",
       .evidence = fmt::format("{} of {} steps took {:.0f} times the median or longer, at most {}; "
-                              "they waited neither for data nor for a core",
+                              "they did not wait for data",
                               slow.size(), steps.size(), long_step, quantity(longest, Unit::ns)),
       .advice =
           "look for what stops it: a debugger or job manager (SIGSTOP), a snapshot or "
           "migration of the virtual machine, a frozen control group",
       .run_gain_ns = lost,
       .outside_steps = true};
-  if (const std::uint64_t period = period_of(slow); period > 0) {
+  const double taken = others_during(facts, slow_steps) - others_during(facts, others);
+  if (own_work > lost / 2) {
+    finding.text =
+        "The trainer's own work took long now and then: logging, or waiting for who reads it.";
+    finding.evidence += fmt::format("; {} of that was the trainer's own work",
+                                    quantity(own_work / lost, Unit::share));
+    finding.advice =
+        "send standard error to a file (2> train.log), put --out and TensorBoard's files on a "
+        "faster "
+        "disk, or log less often (--log-every)";
+  } else if (taken >= 0.1) {
+    finding.text = "Steps took several times as long while other programs ran.";
+    finding.evidence +=
+        fmt::format("; other programs took {} more of the CPU then", quantity(taken, Unit::share));
+    finding.advice = "stop the programs that run now and then, or run where cores are free";
+  } else if (const std::uint64_t period = period_of(slow); period > 0) {
     finding.key = "regular-slow-steps";
     finding.text = fmt::format("One step in {} takes several times as long as the others.", period);
     finding.evidence +=

@@ -163,7 +163,8 @@ void compare_machine(const Session& before, const Session& after, Footing& footi
     return session.stamp.is_object() && session.stamp.contains(key) ? session.stamp.at(key)
                                                                     : Json();
   };
-  for (const char* const key : {"cpu", "affinity", "kernel", "transparent_huge_pages", "libraries"})
+  for (const char* const key :
+       {"cpu", "affinity", "kernel", "transparent_huge_pages", "libraries", "openmp"})
     machine.compare(key, field(before, key), field(after, key));
   machine.compare("gpus", gpus_of(before), gpus_of(after));
   const auto compiler = [](const Session& session) {

@@ -66,7 +66,7 @@ LoaderModel::LoaderModel(const LoaderView& view, const View& source)
   const Contention found = contention(source);
   if (found.quota_cores) setting_.cores = std::min(setting_.cores, *found.quota_cores);
   core_wait_ns_ = core_wait_ns(found, view.step_ns + view.wait_ns);
-  setting_.others = found.taken_share() * view.cores;
+  setting_.others = found.taken_cores(view.cores);
   for (std::size_t n = 0; n < source.counted.size(); ++n) {
     const std::size_t i = source.counted[n];
     const Step& step = source.session.steps[i];

@@ -114,6 +114,31 @@ TEST(WholeRun, CheckpointsOfEpochsGainByAFasterDisk) {
   EXPECT_THAT(c.finding("slow-checkpoints")->advice, HasSubstr("write checkpoints to"));
 }
 
+TEST(WholeRun, CheckpointsThatFollowEvaluationsStay) {
+  Case c = checkpointed();
+  c.options()["eval_every"] = 2;
+  for (std::uint64_t step = 2; step <= 10; step += 2)
+    add(c.builder, "evaluation", 20'000, 20'100, step);
+  // The evaluations at 2, 4 and 6 would be gone, but checkpoints are due there.
+  EXPECT_EQ(c.finding("slow-checkpoints")->flag, "");
+  c.options()["checkpoint_every"] = 100;
+  EXPECT_EQ(c.finding("slow-checkpoints")->flag, "--eval-every 8");
+  EXPECT_DOUBLE_EQ(c.finding("slow-checkpoints")->run_gain_ns, 15e6);
+}
+
+TEST(WholeRun, EvaluationsOfEpochsGainByASmallerSplit) {
+  Case c = checkpointed();
+  c.analysis.run.parts.push_back({"evaluation", 20e6, 5, {}});
+  for (std::uint64_t step = 1; step <= 5; ++step)
+    add(c.builder, "evaluation", 20'000, 20'100, step);
+  c.builder.raw().loader["steps_per_epoch"] = 1;
+  c.options()["eval_every"] = 1;
+  EXPECT_EQ(c.finding("long-evaluation")->flag, "") << "each epoch ends with one";
+  EXPECT_THAT(c.finding("long-evaluation")->advice, HasSubstr("a smaller test split"));
+  c.options()["val_split"] = 0.5;
+  EXPECT_THAT(c.finding("long-evaluation")->advice, HasSubstr("--val-split"));
+}
+
 TEST(WholeRun, NoDiskShortensReadingTheWeights) {
   Case c = checkpointed();
   c.options()["checkpoint_every"] = 0;
@@ -263,6 +288,28 @@ TEST(UnevenRun, NamesPausesOfTheWholeProgram) {
   Case waits = with_steps(pause);
   waits.part(Category::core_wait) = 0.5e6;  // of 1 ms
   EXPECT_FALSE(waits.finding("pauses"));
+}
+
+TEST(UnevenRun, DoesNotCallLoggingOrOtherProgramsPauses) {
+  const auto pause = [](std::uint64_t step) {
+    return step == 20 || step == 61 || step == 90 ? 21'000.0 : 1000.0;
+  };
+  Case logs = with_steps(pause);
+  EXPECT_THAT(logs.finding("pauses")->advice, HasSubstr("SIGSTOP"));
+  for (Step& step : logs.builder.raw().steps)
+    if (step.end_ns - step.begin_ns > 2'000'000) step.kernels_ns -= step.cpu_ns = 15'000'000;
+  EXPECT_THAT(logs.finding("pauses")->advice, HasSubstr("--log-every"));
+  Case busy = with_steps(pause);
+  busy.builder.raw().stamp["cpu"]["cores"] = 2;
+  double last = 0;
+  const std::uint64_t start = busy.builder.raw().steps.front().begin_ns;
+  for (const Step& step : busy.builder.raw().steps) {
+    const double end = static_cast<double>(step.end_ns - start) / 1000;
+    const bool slow = end - last > 2000;
+    busy.builder.sample("cpu %", end, slow ? 100 : 50).sample("process cpu %", end, 100);
+    last = end;
+  }
+  EXPECT_THAT(busy.finding("pauses")->advice, HasSubstr("stop the programs"));
 }
 
 TEST(UnevenRun, SeesStepsThatBecomeSlowerAllTheTime) {

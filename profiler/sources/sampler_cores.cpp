@@ -25,13 +25,16 @@ std::optional<std::uint64_t> number_of(const path& file) {
   return parse_number(first_line(file));
 }
 
+// The lowest. Above memory.high the kernel reclaims and slows the group down.
 std::optional<std::uint64_t> limit_of(const path& group) {
-  for (const char* const file : {"memory.max", "memory.limit_in_bytes"}) {
+  std::optional<std::uint64_t> lowest;
+  for (const char* const file : {"memory.max", "memory.high", "memory.limit_in_bytes"}) {
     const auto bytes = number_of(group / file);
     // Version 1 writes "no limit" as the largest number of whole pages.
-    if (bytes && *bytes < std::uint64_t{1} << 60) return bytes;
+    if (bytes && *bytes < std::uint64_t{1} << 60)
+      lowest = std::min(*bytes, lowest.value_or(*bytes));
   }
-  return std::nullopt;
+  return lowest;
 }
 
 // "key value" lines: the sum of the values of these keys.
@@ -114,7 +117,8 @@ MemoryLimit read_limit(const path& group, std::uint64_t limit) {
   memory.used_bytes -= std::min(memory.used_bytes, files);
   memory.free_bytes = limit - std::min(limit, memory.used_bytes);
   memory.hits =
-      is_v2 ? sum_of(read_text(group / "memory.events").value_or(""), {"max", "oom"}).value_or(0)
+      is_v2 ? sum_of(read_text(group / "memory.events").value_or(""), {"high", "max", "oom"})
+                  .value_or(0)
             : number_of(group / "memory.failcnt").value_or(0);
   return memory;
 }

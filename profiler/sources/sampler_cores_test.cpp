@@ -81,10 +81,11 @@ TEST(SamplerCores, ReadsQuotasAndLimitsOfBothVersions) {
     if (v2)
       tree.write(cpu + "cpu.max", "25000 100000\n")
           .write(cpu + "cpu.pressure", "some total=1000\n")
-          .write(memory + "memory.max", "1000\n")
+          .write(memory + "memory.max", "max\n")
+          .write(memory + "memory.high", "1000\n")
           .write(memory + "memory.current", "900\n")
           .write(memory + "memory.stat", "inactive_file 100\nactive_file 50\n")
-          .write(memory + "memory.events", "low 0\nmax 6\noom 1\n");
+          .write(memory + "memory.events", "low 0\nhigh 2\nmax 4\noom 1\n");
     else
       tree.write(cpu + "cpu.cfs_quota_us", "25000\n")
           .write(cpu + "cpu.cfs_period_us", "100000\n")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -243,6 +244,22 @@ Stamp described(const std::vector<GpuPlace>& gpus, const NvmlFunctions& function
 }
 
 }  // namespace
+
+Stamp openmp_stamp() {
+  Stamp json = Stamp::object();
+  const auto value_of = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string(text ? text : "");
+  };
+  for (const char* name : {"OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "OMP_PROC_BIND",
+                           "OMP_PLACES", "GOMP_CPU_AFFINITY"})
+    put(json, name, value_of(name));
+  const std::string policy = value_of("OMP_WAIT_POLICY"), spins = value_of("GOMP_SPINCOUNT");
+  if (policy == "passive" && spins == "5000") return json;  // the engine's own: load_backend()
+  put(json, "OMP_WAIT_POLICY", policy);
+  put(json, "GOMP_SPINCOUNT", spins);
+  return json;
+}
 
 Stamp machine_stamp(const path& root, const std::string& affinity,
                     const std::vector<GpuPlace>& gpus) {

@@ -47,5 +47,8 @@ nlohmann::ordered_json machine_stamp(const std::filesystem::path& root = "/",
 nlohmann::ordered_json machine_stamp(const std::filesystem::path& root, const NvmlFunctions& nvml,
                                      const std::string& affinity,
                                      const std::vector<GpuPlace>& gpus);
+// The variables of OpenMP that the user set, which decide how many threads there are, where they
+// run and how they wait: {"OMP_PROC_BIND": "close", ...}.
+nlohmann::ordered_json openmp_stamp();
 
 }  // namespace warpstep::profiler

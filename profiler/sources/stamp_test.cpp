@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "profiler/sources/testing_nvml.h"
 #include "profiler/sources/testing_tree.h"
@@ -212,6 +214,21 @@ TEST(ControlGroups, MayHaveNoLimit) {
   const Limits limits(tree);
   EXPECT_EQ(limits.cores, std::nullopt);
   EXPECT_EQ(limits.bytes, std::nullopt);
+}
+
+TEST(OpenMpStamp, HasWhatTheUserSet) {
+  const auto set = [](const char* policy, const char* spins, const char* limit) {
+    for (const auto& [name, value] :
+         {std::pair("OMP_WAIT_POLICY", policy), std::pair("GOMP_SPINCOUNT", spins),
+          std::pair("OMP_THREAD_LIMIT", limit)})
+      value ? ::setenv(name, value, 1) : ::unsetenv(name);
+  };
+  set("passive", "5000", "2");  // the engine sets the first two
+  EXPECT_EQ(openmp_stamp(), Json({{"OMP_THREAD_LIMIT", "2"}}));
+  set("active", nullptr, nullptr);
+  EXPECT_EQ(openmp_stamp(), Json({{"OMP_WAIT_POLICY", "active"}}));
+  set(nullptr, nullptr, nullptr);
+  EXPECT_TRUE(openmp_stamp().empty());
 }
 
 }  // namespace

@@ -126,6 +126,7 @@ nlohmann::ordered_json machine_record(const CpuSet& allowed,
   nlohmann::ordered_json record =
       profiler::machine_stamp("/", allowed.empty() ? "" : text_of_cpus(allowed), gpus);
   record["cpu"]["instruction_set"] = cpu_isa_text();
+  if (auto openmp = profiler::openmp_stamp(); !openmp.empty()) record["openmp"] = std::move(openmp);
   return record;
 }
 

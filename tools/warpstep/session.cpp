@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -156,6 +157,12 @@ Device open_device(const RunOptions& options) {
     device.backend = open_backend(name, backend);
     place_threads(device.pinning.places);
     if (has_team) device.threads = threads_in(device.backend->describe());
+    if (has_team && device.threads < backend.threads)
+      std::fputs(
+          fmt::format("warpstep: kernels have {} instead of {} threads: OMP_THREAD_LIMIT is {}\n",
+                      device.threads, backend.threads, std::getenv("OMP_THREAD_LIMIT"))
+              .c_str(),
+          stderr);
     if (name.starts_with("cuda")) warn_of_unused_cache(backend.plan_cache);
     return device;
   };

@@ -111,7 +111,7 @@ warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp los
 warpstep_test(gemm_bf16_test TIER cpu
               SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp"
                       "$<FILTER:$<TARGET_OBJECTS:warpstep_cpu>,INCLUDE,/cpu/(gemm_bf16|bf16_operand)[.]cpp[.]o>"
-                      "$<FILTER:$<TARGET_OBJECTS:warpstep_cpu_vectors>,INCLUDE,/cpu/(gemm|bf16_loops)[.]cpp[.]o>"
+                      "$<FILTER:$<TARGET_OBJECTS:warpstep_cpu_vectors>,INCLUDE,/cpu/(gemm|gemm_operand|bf16_loops)[.]cpp[.]o>"
               LINK warpstep::engine OpenMP::OpenMP_CXX)
 warpstep_backend_tests(precision_spread_tests SOURCES precision_spread_test.cpp LINK warpstep::models)
 if(NOT WARPSTEP_SANITIZE)  # the kernels of op_cpu_test, many times

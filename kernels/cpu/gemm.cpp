@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/core/cpu_isa.h"
+#include "kernels/cpu/gemm_loops.h"
 #include "kernels/cpu/strided_tile.h"
 
 namespace warpstep::cpu {
@@ -20,18 +21,13 @@ namespace {
 
 // A block of a is packed once for all of b, unless few columns make that dearer than reading it
 // where it is; a block of b again for each block of a, unless b has only one.
-constexpr std::int64_t block_depth = 320, block_columns = 384, block_rows = 504;
+constexpr std::int64_t block_columns = 384, block_rows = 504;
+constexpr std::int64_t few_rows = 128;  // of a product that computes its transpose
 
 // Memory that a product reads soon. Its tiles ask for it line by line while they compute, so that
 // memory and arithmetic work at the same time and the lines wait in the second-level cache.
 class Ahead {
  public:
-  // A line for each step of a tile: `run` lines, `stride` bytes apart, then as many a jump further.
-  struct Lines {
-    const char* at;
-    std::int64_t stride, run, jump;
-  };
-
   // `rows` rows of `floats` adjacent floats, `stride` floats apart.
   void add(const float* begin, std::int64_t rows, std::int64_t floats, std::int64_t stride) {
     if (count_ == most || rows <= 0 || floats <= 0) return;
@@ -45,21 +41,21 @@ class Ahead {
   }
   // What a tile of `depth` steps asks for: the same line of up to `depth` rows, or several lines of
   // all rows where these are fewer. With nothing left, `near`, which is in the cache.
-  Lines next(std::int64_t depth, const float* near) {
+  LinesAhead next(std::int64_t depth, const float* near) {
     while (at_ < count_ && blocks_[at_].lines == 0) ++at_;
     if (at_ == count_) return {reinterpret_cast<const char*>(near), 0, depth, 0};
     Block& block = blocks_[at_];
     if (block.rows < depth) {
       const std::int64_t count = std::min(block.lines, (depth + block.rows - 1) / block.rows);
-      const Lines lines{block.begin, block.stride, block.rows,
-                        line_bytes - block.rows * block.stride};
+      const LinesAhead lines{block.begin, block.stride, block.rows,
+                             line_bytes - block.rows * block.stride};
       block.lines -= count;
       block.begin += count * line_bytes;
       return lines;
     }
     const std::int64_t row = row_;
     row_ += depth;
-    Lines lines{block.begin + row * block.stride, block.stride, depth, 0};
+    LinesAhead lines{block.begin + row * block.stride, block.stride, depth, 0};
     if (row_ >= block.rows) {
       lines.at = block.begin + (block.rows - depth) * block.stride;
       row_ = 0;
@@ -79,19 +75,6 @@ class Ahead {
   std::array<Block, most> blocks_;
   std::size_t count_ = 0, at_ = 0;
   std::int64_t row_ = 0;
-};
-
-// One call of the innermost loop: a(i, k) = a[i * a_row + k], or in packed strips, where a_row is
-// 0, a[i + k * rows]; b(k, j) = b[k * tile_columns + j].
-struct Tile {
-  const float *a, *b;
-  std::int64_t a_row;
-  const float* bias;  // of the tile's columns, or null
-  float* const* c;    // a pointer for each row
-  std::int64_t depth;
-  int rows, columns;
-  bool accumulate, relu;
-  Ahead::Lines ahead;
 };
 
 #if defined(__x86_64__)
@@ -117,235 +100,6 @@ constexpr int register_lanes = 4, tile_rows = 4;
 #include "kernels/cpu/gemm.inc"
 }  // namespace gemm_plain
 
-struct Loops {
-  void (*multiply)(const Tile&);
-  decltype(&gemm_plain::pack_rows) pack_rows;
-  decltype(&gemm_plain::pack_columns) pack_columns;
-  decltype(&gemm_plain::pack_lines) pack_lines;
-  int tile_rows, tile_columns;
-};
-
-const Loops& loops() {
-  static const Loops best = [] {
-#define WARPSTEP_LOOPS(set)                                                            \
-  Loops {                                                                              \
-    set::multiply, set::pack_rows, set::pack_columns, set::pack_lines, set::tile_rows, \
-        set::tile_columns                                                              \
-  }
-#if defined(__x86_64__)
-    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(gemm_avx512);
-    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(gemm_avx2);
-#endif
-    return WARPSTEP_LOOPS(gemm_plain);
-#undef WARPSTEP_LOOPS
-  }();
-  return best;
-}
-
-constexpr std::int64_t most_width = 32;  // of a strip
-constexpr std::int64_t few_rows = 128;   // of a product that computes its transpose
-constexpr std::int64_t pack_slack = 16;  // floats that pack_rows() may write beyond its result
-using Rows = std::array<const float*, block_depth>;
-
-// A matrix with two strides.
-class StridedOperand final : public Operand {
- public:
-  explicit StridedOperand(Strides strides) : s_(std::move(strides)) {
-    if (s_.segments.empty()) {
-      s_.segments.push_back(0);
-      s_.run = std::int64_t{1} << 62;
-    }
-  }
-
-  std::int64_t scratch(std::int64_t, std::int64_t) const override { return 0; }
-
-  bool packs_by_strips() const override { return s_.depth == 1 || !strides(); }
-
-  const Strides* strides() const override {
-    return s_.segments.size() == 1 && s_.segments[0] == 0 ? &s_ : nullptr;
-  }
-
-  // Lines of adjacent elements are read once from end to end, which is how memory is fast.
-  void pack(const float* data, Range outer, int width, bool fill, Range depth, float* scratch,
-            float* to) const override {
-    if (packs_by_strips()) {
-      Operand::pack(data, outer, width, fill, depth, scratch, to);
-      return;
-    }
-    loops().pack_lines(data + outer.begin * s_.outer + depth.begin * s_.depth, s_.depth,
-                       static_cast<int>(outer.size()), width, fill, depth.size(), to);
-  }
-
-  void pack_strip(const float* data, Range outer, int padded, Range depth, float*,
-                  float* to) const override {
-    const int width = static_cast<int>(outer.size());
-    data += outer.begin * s_.outer;
-    Rows rows;
-    for (std::int64_t k = depth.begin; k < depth.end;) {
-      const std::int64_t segment = k / s_.run, first = k % s_.run;
-      const std::int64_t count = std::min(depth.end - k, s_.run - first);
-      const float* from = data + s_.segments[static_cast<std::size_t>(segment)] + first * s_.depth;
-      if (s_.depth == 1) {
-        for (int i = 0; i < width; ++i) rows[static_cast<std::size_t>(i)] = from + i * s_.outer;
-        loops().pack_rows(rows.data(), width, padded, count, to);
-      } else {
-        for (std::int64_t i = 0; i < count; ++i)
-          rows[static_cast<std::size_t>(i)] = from + i * s_.depth;
-        loops().pack_columns(rows.data(), width, padded, count, to);
-      }
-      to += count * padded;
-      k += count;
-    }
-  }
-
- private:
-  Strides s_;
-};
-
-alignas(64) constexpr std::array<float, block_depth> zeros{};
-
-// Windows of images with many channels: a tap's channels are adjacent in memory and packed from
-// there.
-class WideWindows final : public Operand {
- public:
-  WideWindows(const Windows& windows, Outer outer) : w_(windows), outer_(outer) {}
-
-  std::int64_t scratch(std::int64_t, std::int64_t) const override { return 0; }
-
-  void pack_strip(const float* data, Range outer, int padded, Range depth, float*,
-                  float* to) const override {
-    outer_ == Outer::windows ? pack_windows(data, outer, padded, depth, to)
-                             : pack_features(data, outer, padded, depth, to);
-  }
-
- private:
-  // Calls run(tap, first channel, channels) for each tap in a range of features.
-  template <class Run>
-  void for_taps(Range features, Run run) const {
-    for (std::int64_t f = features.begin; f < features.end;) {
-      const std::int64_t first = f % w_.channels;
-      const std::int64_t count = std::min(features.end - f, w_.channels - first);
-      run(f / w_.channels, first, count);
-      f += count;
-    }
-  }
-
-  void pack_windows(const float* data, Range outer, int padded, Range depth, float* to) const {
-    const int width = static_cast<int>(outer.size());
-    std::array<const float*, most_width> rows;
-    for_taps(depth, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
-      WindowCursor at(w_, outer.begin);
-      for (int i = 0; i < width; ++i, at.next()) {
-        const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
-        rows[static_cast<std::size_t>(i)] = pixel ? pixel + first : zeros.data();
-      }
-      loops().pack_rows(rows.data(), width, padded, count, to);
-      to += count * padded;
-    });
-  }
-
-  // A strip of features may begin in one tap and end in another: each tap's part is packed apart.
-  void pack_features(const float* data, Range outer, int padded, Range depth, float* to) const {
-    const bool one_tap = outer.begin / w_.channels == (outer.end - 1) / w_.channels;
-    if (!one_tap) {
-      pack_several_taps(data, outer, padded, depth, to);
-      return;
-    }
-    const std::int64_t tap = outer.begin / w_.channels, first = outer.begin % w_.channels;
-    Rows rows;
-    WindowCursor at(w_, depth.begin);
-    for (std::int64_t k = 0; k < depth.size(); ++k, at.next()) {
-      const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
-      rows[static_cast<std::size_t>(k)] = pixel ? pixel + first : zeros.data();
-    }
-    loops().pack_columns(rows.data(), static_cast<int>(outer.size()), padded, depth.size(), to);
-  }
-
-  void pack_several_taps(const float* data, Range outer, int padded, Range depth, float* to) const {
-    WindowCursor at(w_, depth.begin);
-    for (std::int64_t k = 0; k < depth.size(); ++k, at.next(), to += padded) {
-      float* next = to;
-      for_taps(outer, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
-        const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
-        next = std::copy_n(pixel ? pixel + first : zeros.data(), count, next);
-      });
-      std::fill(next, to + padded, 0.0F);
-    }
-  }
-
-  Windows w_;
-  Outer outer_;
-};
-
-// Windows of images with few channels: a row of taps is adjacent in memory. The features of each
-// window are gathered first.
-class NarrowWindows final : public Operand {
- public:
-  NarrowWindows(const Windows& windows, Outer outer) : w_(windows), outer_(outer) {}
-
-  std::int64_t scratch(std::int64_t width, std::int64_t depth) const override {
-    return (outer_ == Outer::windows ? width : depth) * w_.features();
-  }
-
-  void pack_strip(const float* data, Range outer, int padded, Range depth, float* scratch,
-                  float* to) const override {
-    const bool by_window = outer_ == Outer::windows;
-    const Range windows = by_window ? outer : depth, features = by_window ? depth : outer;
-    Rows rows;
-    WindowCursor at(w_, windows.begin);
-    for (std::int64_t i = 0; i < windows.size(); ++i, at.next()) {
-      rows[static_cast<std::size_t>(i)] = scratch;
-      gather(at, data, features, scratch);
-      scratch += features.size();
-    }
-    const auto pack = by_window ? loops().pack_rows : loops().pack_columns;
-    pack(rows.data(), static_cast<int>(outer.size()), padded, depth.size(), to);
-  }
-
- private:
-  void gather(const WindowCursor& at, const float* data, Range features, float* to) const {
-    const std::int64_t line = w_.taps_w * w_.channels;  // features of a row of taps
-    const bool adjacent = w_.step_w == 1 && w_.pitch == w_.channels;
-    for (std::int64_t f = features.begin; f < features.end;) {
-      const std::int64_t a = f / line, first = f % line;
-      const std::int64_t count = std::min(features.end - f, line - first), h = at.line(a);
-      if (h < 0 || h >= w_.height)
-        std::fill_n(to, count, 0.0F);
-      else if (adjacent)
-        copy_line(data + (at.image * w_.height + h) * w_.width * w_.pitch,
-                  at.column(0) * w_.channels + first, count, to);
-      else
-        copy_taps(at, data, a, first, count, to);
-      to += count;
-      f += count;
-    }
-  }
-
-  // The floats [begin, begin + count) of a line of the image, zeros outside of it.
-  void copy_line(const float* image_line, std::int64_t begin, std::int64_t count, float* to) const {
-    const std::int64_t length = w_.width * w_.channels;
-    if (begin >= 0 && begin + count <= length) {
-      for (std::int64_t l = 0; l < count; ++l) to[l] = image_line[begin + l];
-      return;
-    }
-    for (std::int64_t l = 0; l < count; ++l) {
-      const std::int64_t from = begin + l;
-      to[l] = from >= 0 && from < length ? image_line[from] : 0;
-    }
-  }
-
-  void copy_taps(const WindowCursor& at, const float* data, std::int64_t a, std::int64_t first,
-                 std::int64_t count, float* to) const {
-    for (std::int64_t l = 0; l < count; ++l) {
-      const float* pixel = at.tap(data, a, (first + l) / w_.channels);
-      to[l] = pixel ? pixel[(first + l) % w_.channels] : 0;
-    }
-  }
-
-  Windows w_;
-  Outer outer_;
-};
-
 // What pack() reads for a block of a matrix; windows are left to the caches.
 void add_block(Ahead& ahead, const Operand& operand, const float* data, Range outer, Range depth) {
   const Strides* s = operand.strides();
@@ -368,22 +122,21 @@ std::int64_t rounded(std::int64_t floats) {
 
 }  // namespace
 
-std::unique_ptr<Operand> operand_of(Source source) {
-  if (auto* strides = std::get_if<Strides>(&source))
-    return std::make_unique<StridedOperand>(std::move(*strides));
-  const auto& [windows, outer] = std::get<WindowMatrix>(source);
-  constexpr std::int64_t narrow = 8;
-  if (windows.channels < narrow) return std::make_unique<NarrowWindows>(windows, outer);
-  return std::make_unique<WideWindows>(windows, outer);
-}
-
-void Operand::pack(const float* data, Range outer, int width, bool fill, Range depth,
-                   float* scratch, float* to) const {
-  for (std::int64_t i = outer.begin; i < outer.end; i += width) {
-    const Range strip{i, std::min(outer.end, i + width)};
-    pack_strip(data, strip, fill ? width : static_cast<int>(strip.size()), depth, scratch, to);
-    to += width * depth.size();
+const GemmLoops& gemm_loops() {
+  static const GemmLoops best = [] {
+#define WARPSTEP_LOOPS(set)                                                            \
+  GemmLoops {                                                                          \
+    set::multiply, set::pack_rows, set::pack_columns, set::pack_lines, set::tile_rows, \
+        set::tile_columns                                                              \
   }
+#if defined(__x86_64__)
+    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(gemm_avx512);
+    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(gemm_avx2);
+#endif
+    return WARPSTEP_LOOPS(gemm_plain);
+#undef WARPSTEP_LOOPS
+  }();
+  return best;
 }
 
 Product::Product(Shape shape, Source a, Source b, PixelGrid c, bool relu)
@@ -425,7 +178,7 @@ bool Product::swaps() const {
   };
   return has_rows(*a_) && has_rows(*b_) && shape_.n * shape_.k >= least_elements &&
          shape_.k >= least_depth && shape_.m <= few_rows &&
-         shape_.m % (loops().tile_columns / 2) == 0 && shape_.n >= least_ratio * shape_.m;
+         shape_.m % (gemm_loops().tile_columns / 2) == 0 && shape_.n >= least_ratio * shape_.m;
 }
 
 // Tries every way to divide the product among the threads. The cost of a part: its tiles' time, and
@@ -448,8 +201,8 @@ Product::Parts Product::choose_parts(int threads, bool splits_depth) const {
     for (std::int64_t n = 1; m * n <= threads; ++n)
       for (std::int64_t k = 1; m * n * k <= threads; ++k) {
         if (k > 1 && !splits_depth) break;
-        const double rows = divided(shape_.m, loops().tile_rows, m);
-        const double columns = divided(shape_.n, loops().tile_columns, n);
+        const double rows = divided(shape_.m, gemm_loops().tile_rows, m);
+        const double columns = divided(shape_.n, gemm_loops().tile_columns, n);
         const double depth = divided(shape_.k, 8, k);
         const double cost =
             rows * columns * depth + depth * (row_cost * rows + pack_cost * columns) +
@@ -462,7 +215,7 @@ Product::Parts Product::choose_parts(int threads, bool splits_depth) const {
 }
 
 Product::Scratch Product::scratch() const {
-  const Loops& l = loops();
+  const GemmLoops& l = gemm_loops();
   const std::int64_t depth = std::min(block_depth, shape_.k);
   const auto strips = [](std::int64_t total, std::int64_t width) {
     return (total + width - 1) / width * width;
@@ -523,9 +276,10 @@ void Product::run_parts(const float* a, const float* b, const float* bias, float
 #pragma omp parallel for schedule(static, 1) if (parts_.count() > 1)
   for (std::int64_t part = 0; part < parts_.count(); ++part) {
     const std::int64_t of_k = part % parts_.k;
-    const Range rows = part_of(shape_.m, loops().tile_rows, parts_.m, part / parts_.k / parts_.n);
+    const Range rows =
+        part_of(shape_.m, gemm_loops().tile_rows, parts_.m, part / parts_.k / parts_.n);
     const Range columns =
-        part_of(shape_.n, loops().tile_columns, parts_.n, part / parts_.k % parts_.n);
+        part_of(shape_.n, gemm_loops().tile_columns, parts_.n, part / parts_.k % parts_.n);
     run_part(rows, columns, part_of(shape_.k, 8, parts_.k, of_k), a, b, whole ? bias : nullptr,
              of_k == 0 ? grid_ : PixelGrid::matrix(shape_.n),
              of_k == 0 ? c : sums + (of_k - 1) * rounded(shape_.m * shape_.n),
@@ -545,7 +299,7 @@ void Product::run_swapped(const float* a, const float* b, const float* bias, flo
       for (int j = 0; j < width; ++j)
         rows[static_cast<std::size_t>(j)] = transposed + (j0 + j) * m + is.begin;
       alignas(64) std::array<float, few_rows * most_width + pack_slack> strip;
-      loops().pack_rows(rows.data(), width, width, is.size(), strip.data());
+      gemm_loops().pack_rows(rows.data(), width, width, is.size(), strip.data());
       for (std::int64_t i = 0; i < is.size(); ++i) {
         const float* from = strip.data() + i * width;
         float* to = c + grid_.offset(is.begin + i) + j0;
@@ -560,7 +314,7 @@ void Product::run_swapped(const float* a, const float* b, const float* bias, flo
 
 void Product::run_part(Range rows, Range columns, Range depth, const float* a, const float* b,
                        const float* bias, const PixelGrid& grid, float* c, float* scratch) const {
-  const Loops& l = loops();
+  const GemmLoops& l = gemm_loops();
   const Scratch parts = this->scratch();
   float *block = scratch, *panels = scratch + parts.panels, *rest = scratch + parts.rest;
   std::array<float*, most_width> pointers;
@@ -622,17 +376,17 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
           Ahead& ahead = has_rows ? next_strip : blocks;
           for (std::int64_t r = i; r < end; ++r)
             pointers[static_cast<std::size_t>(r - i)] = c + grid.offset(r) + j0;
-          Tile tile{.a = by_strips ? block : block + (i - is.begin) * ks.size(),
-                    .b = panels,
-                    .a_row = 0,
-                    .bias = nullptr,
-                    .c = pointers.data(),
-                    .depth = ks.size(),
-                    .rows = static_cast<int>(end - i),
-                    .columns = 0,
-                    .accumulate = !first,
-                    .relu = last && relu_ && parts_.k == 1,
-                    .ahead = {}};
+          GemmTile tile{.a = by_strips ? block : block + (i - is.begin) * ks.size(),
+                        .b = panels,
+                        .a_row = 0,
+                        .bias = nullptr,
+                        .c = pointers.data(),
+                        .depth = ks.size(),
+                        .rows = static_cast<int>(end - i),
+                        .columns = 0,
+                        .accumulate = !first,
+                        .relu = last && relu_ && parts_.k == 1,
+                        .ahead = {}};
           if (copied) tile.a_row = ks.size();
           if (in_place) {
             tile.a_row = a_->strides()->outer;

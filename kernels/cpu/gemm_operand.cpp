@@ -1,0 +1,234 @@
+// The operands of a product: how matrices and the windows of images are packed into strips.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_loops.h"
+
+namespace warpstep::cpu {
+namespace {
+
+using Rows = std::array<const float*, block_depth>;
+
+// A matrix with two strides.
+class StridedOperand final : public Operand {
+ public:
+  explicit StridedOperand(Strides strides) : s_(std::move(strides)) {
+    if (s_.segments.empty()) {
+      s_.segments.push_back(0);
+      s_.run = std::int64_t{1} << 62;
+    }
+  }
+
+  std::int64_t scratch(std::int64_t, std::int64_t) const override { return 0; }
+
+  bool packs_by_strips() const override { return s_.depth == 1 || !strides(); }
+
+  const Strides* strides() const override {
+    return s_.segments.size() == 1 && s_.segments[0] == 0 ? &s_ : nullptr;
+  }
+
+  // Lines of adjacent elements are read once from end to end, which is how memory is fast.
+  void pack(const float* data, Range outer, int width, bool fill, Range depth, float* scratch,
+            float* to) const override {
+    if (packs_by_strips()) {
+      Operand::pack(data, outer, width, fill, depth, scratch, to);
+      return;
+    }
+    gemm_loops().pack_lines(data + outer.begin * s_.outer + depth.begin * s_.depth, s_.depth,
+                            static_cast<int>(outer.size()), width, fill, depth.size(), to);
+  }
+
+  void pack_strip(const float* data, Range outer, int padded, Range depth, float*,
+                  float* to) const override {
+    const int width = static_cast<int>(outer.size());
+    data += outer.begin * s_.outer;
+    Rows rows;
+    for (std::int64_t k = depth.begin; k < depth.end;) {
+      const std::int64_t segment = k / s_.run, first = k % s_.run;
+      const std::int64_t count = std::min(depth.end - k, s_.run - first);
+      const float* from = data + s_.segments[static_cast<std::size_t>(segment)] + first * s_.depth;
+      if (s_.depth == 1) {
+        for (int i = 0; i < width; ++i) rows[static_cast<std::size_t>(i)] = from + i * s_.outer;
+        gemm_loops().pack_rows(rows.data(), width, padded, count, to);
+      } else {
+        for (std::int64_t i = 0; i < count; ++i)
+          rows[static_cast<std::size_t>(i)] = from + i * s_.depth;
+        gemm_loops().pack_columns(rows.data(), width, padded, count, to);
+      }
+      to += count * padded;
+      k += count;
+    }
+  }
+
+ private:
+  Strides s_;
+};
+
+alignas(64) constexpr std::array<float, block_depth> zeros{};
+
+// Windows of images with many channels: a tap's channels are adjacent in memory and packed from
+// there.
+class WideWindows final : public Operand {
+ public:
+  WideWindows(const Windows& windows, Outer outer) : w_(windows), outer_(outer) {}
+
+  std::int64_t scratch(std::int64_t, std::int64_t) const override { return 0; }
+
+  void pack_strip(const float* data, Range outer, int padded, Range depth, float*,
+                  float* to) const override {
+    outer_ == Outer::windows ? pack_windows(data, outer, padded, depth, to)
+                             : pack_features(data, outer, padded, depth, to);
+  }
+
+ private:
+  // Calls run(tap, first channel, channels) for each tap in a range of features.
+  template <class Run>
+  void for_taps(Range features, Run run) const {
+    for (std::int64_t f = features.begin; f < features.end;) {
+      const std::int64_t first = f % w_.channels;
+      const std::int64_t count = std::min(features.end - f, w_.channels - first);
+      run(f / w_.channels, first, count);
+      f += count;
+    }
+  }
+
+  void pack_windows(const float* data, Range outer, int padded, Range depth, float* to) const {
+    const int width = static_cast<int>(outer.size());
+    std::array<const float*, most_width> rows;
+    for_taps(depth, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
+      WindowCursor at(w_, outer.begin);
+      for (int i = 0; i < width; ++i, at.next()) {
+        const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
+        rows[static_cast<std::size_t>(i)] = pixel ? pixel + first : zeros.data();
+      }
+      gemm_loops().pack_rows(rows.data(), width, padded, count, to);
+      to += count * padded;
+    });
+  }
+
+  // A strip of features may begin in one tap and end in another: each tap's part is packed apart.
+  void pack_features(const float* data, Range outer, int padded, Range depth, float* to) const {
+    const bool one_tap = outer.begin / w_.channels == (outer.end - 1) / w_.channels;
+    if (!one_tap) {
+      pack_several_taps(data, outer, padded, depth, to);
+      return;
+    }
+    const std::int64_t tap = outer.begin / w_.channels, first = outer.begin % w_.channels;
+    Rows rows;
+    WindowCursor at(w_, depth.begin);
+    for (std::int64_t k = 0; k < depth.size(); ++k, at.next()) {
+      const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
+      rows[static_cast<std::size_t>(k)] = pixel ? pixel + first : zeros.data();
+    }
+    gemm_loops().pack_columns(rows.data(), static_cast<int>(outer.size()), padded, depth.size(),
+                              to);
+  }
+
+  void pack_several_taps(const float* data, Range outer, int padded, Range depth, float* to) const {
+    WindowCursor at(w_, depth.begin);
+    for (std::int64_t k = 0; k < depth.size(); ++k, at.next(), to += padded) {
+      float* next = to;
+      for_taps(outer, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
+        const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
+        next = std::copy_n(pixel ? pixel + first : zeros.data(), count, next);
+      });
+      std::fill(next, to + padded, 0.0F);
+    }
+  }
+
+  Windows w_;
+  Outer outer_;
+};
+
+// Windows of images with few channels: a row of taps is adjacent in memory. The features of each
+// window are gathered first.
+class NarrowWindows final : public Operand {
+ public:
+  NarrowWindows(const Windows& windows, Outer outer) : w_(windows), outer_(outer) {}
+
+  std::int64_t scratch(std::int64_t width, std::int64_t depth) const override {
+    return (outer_ == Outer::windows ? width : depth) * w_.features();
+  }
+
+  void pack_strip(const float* data, Range outer, int padded, Range depth, float* scratch,
+                  float* to) const override {
+    const bool by_window = outer_ == Outer::windows;
+    const Range windows = by_window ? outer : depth, features = by_window ? depth : outer;
+    Rows rows;
+    WindowCursor at(w_, windows.begin);
+    for (std::int64_t i = 0; i < windows.size(); ++i, at.next()) {
+      rows[static_cast<std::size_t>(i)] = scratch;
+      gather(at, data, features, scratch);
+      scratch += features.size();
+    }
+    const auto pack = by_window ? gemm_loops().pack_rows : gemm_loops().pack_columns;
+    pack(rows.data(), static_cast<int>(outer.size()), padded, depth.size(), to);
+  }
+
+ private:
+  void gather(const WindowCursor& at, const float* data, Range features, float* to) const {
+    const std::int64_t line = w_.taps_w * w_.channels;  // features of a row of taps
+    const bool adjacent = w_.step_w == 1 && w_.pitch == w_.channels;
+    for (std::int64_t f = features.begin; f < features.end;) {
+      const std::int64_t a = f / line, first = f % line;
+      const std::int64_t count = std::min(features.end - f, line - first), h = at.line(a);
+      if (h < 0 || h >= w_.height)
+        std::fill_n(to, count, 0.0F);
+      else if (adjacent)
+        copy_line(data + (at.image * w_.height + h) * w_.width * w_.pitch,
+                  at.column(0) * w_.channels + first, count, to);
+      else
+        copy_taps(at, data, a, first, count, to);
+      to += count;
+      f += count;
+    }
+  }
+
+  // The floats [begin, begin + count) of a line of the image, zeros outside of it.
+  void copy_line(const float* image_line, std::int64_t begin, std::int64_t count, float* to) const {
+    const std::int64_t length = w_.width * w_.channels;
+    if (begin >= 0 && begin + count <= length) {
+      for (std::int64_t l = 0; l < count; ++l) to[l] = image_line[begin + l];
+      return;
+    }
+    for (std::int64_t l = 0; l < count; ++l) {
+      const std::int64_t from = begin + l;
+      to[l] = from >= 0 && from < length ? image_line[from] : 0;
+    }
+  }
+
+  void copy_taps(const WindowCursor& at, const float* data, std::int64_t a, std::int64_t first,
+                 std::int64_t count, float* to) const {
+    for (std::int64_t l = 0; l < count; ++l) {
+      const float* pixel = at.tap(data, a, (first + l) / w_.channels);
+      to[l] = pixel ? pixel[(first + l) % w_.channels] : 0;
+    }
+  }
+
+  Windows w_;
+  Outer outer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operand> operand_of(Source source) {
+  if (auto* strides = std::get_if<Strides>(&source))
+    return std::make_unique<StridedOperand>(std::move(*strides));
+  const auto& [windows, outer] = std::get<WindowMatrix>(source);
+  constexpr std::int64_t narrow = 8;
+  if (windows.channels < narrow) return std::make_unique<NarrowWindows>(windows, outer);
+  return std::make_unique<WideWindows>(windows, outer);
+}
+
+void Operand::pack(const float* data, Range outer, int width, bool fill, Range depth,
+                   float* scratch, float* to) const {
+  for (std::int64_t i = outer.begin; i < outer.end; i += width) {
+    const Range strip{i, std::min(outer.end, i + width)};
+    pack_strip(data, strip, fill ? width : static_cast<int>(strip.size()), depth, scratch, to);
+    to += width * depth.size();
+  }
+}
+
+}  // namespace warpstep::cpu

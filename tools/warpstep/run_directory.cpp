@@ -156,9 +156,13 @@ bool is_leftover(const fs::path& path) {
   return is_one_of_ours(finished) || finished == tokenizer_name;
 }
 
-// The files of a run; --overwrite removes only these.
+// The files of a run; --overwrite removes only these, and only where there is a run.
 bool is_ours(const fs::path& path) {
   return is_one_of_ours(path.filename().string()) || is_leftover(path);
+}
+
+bool holds_run(const fs::path& path) {
+  return fs::exists(path / "config.json") || fs::exists(path / metrics_name);
 }
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
@@ -166,6 +170,11 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   if (fs::is_directory(folder))
     for (const auto& entry : fs::directory_iterator(folder)) entries.push_back(entry.path());
   return entries;
+}
+
+void remove_leftovers(const fs::path& folder) {
+  for (const fs::path& entry : entries_of(folder))
+    if (is_leftover(entry)) fs::remove(entry);
 }
 
 void remove_if_empty(const fs::path& folder) {
@@ -181,21 +190,45 @@ void remove_exports(const fs::path& folder) {
   remove_if_empty(folder);
 }
 
-// What an earlier run has written, also its other ranks.
+bool is_number(const std::string& name) {
+  return name.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// What an earlier run has written, also its other ranks. Last what shows that there is a run, so
+// that the rest can be removed again after a kill.
 void remove_run(const fs::path& run) {
   if (fs::exists(run / "config.json") && fs::exists(run / metrics_name))
     fs::remove(run / tokenizer_name);
   for (const fs::path& entry : entries_of(run))
-    if (is_ours(entry)) fs::remove(entry);
+    if (is_ours(entry) && entry.filename() != "config.json" && entry.filename() != metrics_name)
+      fs::remove(entry);
   remove_exports(run / "trace");
   remove_event_files(run);
   for (const fs::path& rank : entries_of(run / "ranks")) {
-    const std::string name = rank.filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (!is_number(rank.filename().string())) continue;
     remove_run(rank);
     remove_if_empty(rank);
   }
   remove_if_empty(run / "ranks");
+  fs::remove(run / "config.json");
+  fs::remove(run / metrics_name);
+}
+
+// Of a folder that holds no run: what has the name of a file that a run, or a command for runs,
+// writes.
+std::vector<std::string> names_of_a_run(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::path& entry : entries_of(folder))
+    if (const std::string name = entry.filename().string();
+        is_one_of_ours(name) || name == tokenizer_name || name == "tensorboard")
+      names.push_back(name);
+  for (const std::string_view format : export_folder::all)
+    if (fs::exists(folder / "trace" / format)) names.push_back(fmt::format("trace/{}", format));
+  for (const fs::path& rank : entries_of(folder / "ranks"))
+    if (const std::string name = rank.filename().string(); is_number(name))
+      names.push_back("ranks/" + name);
+  std::ranges::sort(names);
+  return names;
 }
 
 // Later checkpoints would count as the newest; they may be good, so they are renamed.
@@ -263,10 +296,6 @@ RunDirectory::RunDirectory(fs::path path)
 
 namespace {
 
-bool holds_run(const fs::path& path) {
-  return fs::exists(path / "config.json") || fs::exists(path / metrics_name);
-}
-
 // A model of transformers, among others, has a config.json, too; a damaged one may be a run's.
 bool has_foreign_config(const fs::path& path) {
   const fs::path config = path / "config.json";
@@ -275,12 +304,22 @@ bool has_foreign_config(const fs::path& path) {
   return !json.is_discarded() && !(json.is_object() && json.contains("options"));
 }
 
+// Of a folder that holds no run: a run's own files would replace them.
+void refuse_names_of_a_run(const fs::path& path) {
+  if (const std::vector<std::string> names = names_of_a_run(path); !names.empty())
+    fail<UsageError>(
+        "--out {} holds no run, neither a config.json nor a {}, but has names of a run's files: "
+        "{}; choose another --out, or move {} away",
+        path.string(), metrics_name, data::first_few(names), names.size() == 1 ? "it" : "them");
+}
+
 [[noreturn]] void refuse_used(const fs::path& path, const fs::path& entry) {
   if (holds_run(path))
     fail<UsageError>(
         "--out {0} is not empty; continue it with --resume {0}, replace it with --overwrite, or "
         "choose another --out",
         path.string());
+  refuse_names_of_a_run(path);
   fail<UsageError>(
       "--out {} is not empty and holds no run ({}); choose another --out, or --overwrite to write "
       "the run's files beside those",
@@ -298,7 +337,12 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
   if (has_foreign_config(path))
     fail<UsageError>("--out {}: has a config.json that is not of a run; choose another --out",
                      path.string());
-  if (overwrite) remove_run(path);
+  if (overwrite && holds_run(path)) {
+    remove_run(path);
+  } else if (overwrite) {
+    refuse_names_of_a_run(path);
+    remove_leftovers(path);
+  }
   for (const fs::path& entry : entries_of(path))
     if (!overwrite && entry.filename() != lock_name) refuse_used(path, entry);  // its own lock
   RunDirectory run(path);
@@ -308,10 +352,7 @@ RunDirectory RunDirectory::create(const fs::path& path, bool overwrite) {
 
 RunDirectory RunDirectory::reopen(const fs::path& path, const Progress& progress) {
   RunDirectory run(path);
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(path))
-    if (is_leftover(entry.path())) leftovers.push_back(entry.path());
-  for (const fs::path& leftover : leftovers) fs::remove(leftover);
+  remove_leftovers(path);
   set_aside_after(path, progress.step);
   const auto known = [&](const Json& line) {
     const std::uint64_t step = count_at(line, "step");

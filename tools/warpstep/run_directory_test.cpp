@@ -47,6 +47,41 @@ TEST(RunDirectory, OverwritesAllThatARunWroteAndNothingElse) {
   EXPECT_TRUE(fs::exists(folder / "model/config.json"));
 }
 
+std::string refusal(const std::string& folder, bool overwrite) try {
+  RunDirectory::create(folder, overwrite);
+  return "none";
+} catch (const UsageError& error) {
+  return error.what();
+}
+
+TEST(RunDirectory, OverwritesNoFilesWhereThereIsNoRun) {
+  const TemporaryFolder folder;
+  for (const char* name :
+       {"report.html", "summary.json", "curves.png", "tokenizer.json", "session.prof",
+        "checkpoint-00000004.safetensors", "best.safetensors", "trace/kineto/x.json",
+        "tensorboard/events.out.tfevents.5.host.1.0", "ranks/1/config.json"}) {
+    const std::string mine = folder / "mine", file = mine + "/" + name;
+    put(file, std::string("a user's"));
+    for (const bool overwrite : {false, true}) {
+      const std::string text = refusal(mine, overwrite);
+      const std::string first = name, colliding = first.substr(0, first.find('/'));
+      EXPECT_THAT(text, testing::HasSubstr("has names of a run's files: " + colliding));
+      EXPECT_THAT(text, testing::HasSubstr("choose another --out, or move it away"));
+      EXPECT_THAT(text, testing::Not(testing::HasSubstr("--overwrite")));
+    }
+    EXPECT_TRUE(fs::exists(file)) << name;
+    EXPECT_FALSE(fs::exists(mine + "/metrics.jsonl")) << name;
+    fs::remove_all(mine);
+  }
+  const std::string other = folder / "other";
+  for (const char* name : {"/notes.txt", "/trace/mine.json", "/.summary.json.tmp-7-1"})
+    put(other + name, std::string("x"));
+  EXPECT_THAT(refusal(other, false), testing::HasSubstr("or --overwrite to write the run's"));
+  EXPECT_EQ(refusal(other, true), "none");
+  EXPECT_TRUE(fs::exists(other + "/notes.txt") && fs::exists(other + "/trace/mine.json"));
+  EXPECT_FALSE(fs::exists(other + "/.summary.json.tmp-7-1")) << "of a process that was killed";
+}
+
 TEST(DefaultOut, IsOfOneProcessAloneAndGoesIfNothingIsWritten) {
   const TemporaryFolder folder;
   const fs::path before = fs::current_path();

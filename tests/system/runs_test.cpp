@@ -95,6 +95,28 @@ TEST_F(Runs, AreATableOfWhatDiffers) {
   EXPECT_EQ(killed["steps"], 12);
 }
 
+// The columns are the loss of the best evaluation, and the steps that were done.
+TEST_F(Runs, HaveColumnsOfTheirOwnForTheOptionsLossAndSteps) {
+  const std::string runs = folder_ / "runs", nll = runs + "/nll";
+  ASSERT_EQ(run(with(short_run(data_, nll), "--loss", "nll", "--steps", "14")).exit_code, 0);
+  const std::string csv = run({"runs", runs, "--csv", "--filter", "lr=1e-3"}).out;
+  EXPECT_THAT(csv, HasSubstr("run,model,data,criterion,accuracy,loss,steps,seconds,outcome"));
+  EXPECT_THAT(csv, AllOf(HasSubstr(",nll,"), HasSubstr(",cross_entropy,")));
+  EXPECT_THAT(run({"runs", runs}).out, testing::ContainsRegex("criterion +lr +best +loss +steps"));
+  const auto found = [&](const std::string& filter) {
+    return Json::parse(run({"runs", runs, "--json", "--filter", filter}).out).size();
+  };
+  EXPECT_EQ(found("criterion=nll"), 1U);
+  EXPECT_EQ(found("criterion=cross_entropy"), 2U);
+  EXPECT_EQ(found("max-steps=14"), 1U);
+  EXPECT_EQ(found("steps=14"), 0U) << "its epochs end it earlier";
+  EXPECT_EQ(found("steps=12"), 3U);
+  const Json sorted = Json::parse(run({"runs", runs, "--json", "--sort", "criterion"}).out);
+  EXPECT_EQ(sorted[2]["settings"]["loss"], "nll");
+  EXPECT_THAT(run({"runs", runs, "--filter", "loss=nll"}).err,
+              HasSubstr("the column 'loss' has numbers; the option --loss is 'criterion' here"));
+}
+
 TEST_F(Runs, AreNamedIfTheyAreDamaged) {
   const std::string runs = folder_ / "runs";
   put(runs + "/lr1e-3/config.json", std::string("garbage"));

@@ -41,6 +41,25 @@ struct RunsRequest {
   bool json = false;
 };
 
+// Options whose keys are columns of another meaning: the loss of the best evaluation, and the steps
+// that were done. Here they have keys of their own. model and data mean the same as their columns.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> renamed_options{
+    {{"loss", "criterion"}, {"steps", "max_steps"}}};
+
+// The key of an option in tables and filters, for that in config.json.
+std::string column_of(const std::string& option) {
+  for (const auto& [own, column] : renamed_options)
+    if (option == own) return std::string(column);
+  return option;
+}
+
+// The reverse.
+std::string option_of(const std::string& column) {
+  for (const auto& [own, renamed] : renamed_options)
+    if (column == renamed) return std::string(own);
+  return column;
+}
+
 struct RunRecord {
   std::string path;
   Json options;  // of config.json
@@ -51,7 +70,7 @@ struct RunRecord {
   Items items = Items::images;
 
   std::string option(const std::string& key) const {
-    const auto found = options.find(key);
+    const auto found = options.find(option_of(key));
     if (found == options.end()) return "-";
     return found->is_string() ? found->get<std::string>() : found->dump();
   }
@@ -131,7 +150,7 @@ double value_of(const RunRecord& run, const std::string& key) {
   if (key == "loss") return run.best ? run.best->loss : none;
   if (key == "steps") return static_cast<double>(run.steps);
   if (key == "time") return run.seconds < 0 ? none : run.seconds;
-  const auto found = run.options.find(key);
+  const auto found = run.options.find(option_of(key));
   return found != run.options.end() && found->is_number() ? found->get<double>() : none;
 }
 
@@ -152,7 +171,7 @@ std::string text_of(const RunRecord& run, const std::string& key) {
 std::string resolve_key(std::string key, const char* option) {
   std::replace(key.begin(), key.end(), '-', '_');
   std::vector<std::string> known(fixed_keys.begin(), fixed_keys.end());
-  for (const OptionName& name : option_names()) known.push_back(name.key);
+  for (const OptionName& name : option_names()) known.push_back(column_of(name.key));
   if (std::find(known.begin(), known.end(), key) == known.end())
     fail<UsageError>("{}: no column or option is called '{}'{}", option, key,
                      suggestion(key, known));
@@ -165,12 +184,23 @@ bool is_same(const std::string& a, const std::string& b) {
   return a == b || (!a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y);
 }
 
+// "loss=nll" means the option, and would find nothing.
+void require_value_of_column(const std::string& filter, const std::string& key,
+                             const std::string& value) {
+  char* end = nullptr;
+  std::strtod(value.c_str(), &end);
+  if (value == "-" || (!value.empty() && *end == 0) || column_of(key) == key) return;
+  fail<UsageError>("--filter {}: the column '{}' has numbers; the option --{} is '{}' here", filter,
+                   key, key, column_of(key));
+}
+
 void filter(std::vector<RunRecord>& runs, const std::vector<std::string>& filters) {
   for (const std::string& text : filters) {
     const std::size_t at = text.find('=');
     if (at == std::string::npos || at == 0)
       fail<UsageError>("--filter {}: write KEY=VALUE, for example model=mlp or lr=0.01", text);
     const std::string key = resolve_key(text.substr(0, at), "--filter");
+    require_value_of_column(text, key, text.substr(at + 1));
     std::erase_if(runs, [&](const RunRecord& run) {
       return !is_same(text_of(run, key), text.substr(at + 1));
     });
@@ -200,9 +230,10 @@ std::vector<std::string> differing(const std::vector<RunRecord>& runs) {
   for (const OptionName& name : option_names()) {
     if (left_out.contains(name.key)) continue;
     std::set<std::string> values;
+    const std::string key = column_of(name.key);
     for (const RunRecord& run : runs)
-      if (run.options.contains(name.key)) values.insert(run.option(name.key));
-    if (values.size() > 1) keys.push_back(name.key);
+      if (run.options.contains(name.key)) values.insert(run.option(key));
+    if (values.size() > 1) keys.push_back(key);
   }
   return keys;
 }
@@ -217,7 +248,8 @@ std::vector<std::string> columns_of(const std::vector<std::string>& settings) {
 Json json_of(const RunRecord& run, const std::vector<std::string>& settings) {
   Json json{{"run", run.path}, {"model", run.option("model")}, {"data", run.option("data")}};
   json["settings"] = Json::object();
-  for (const std::string& key : settings) json["settings"][key] = run.options.value(key, Json());
+  for (const std::string& key : settings)
+    json["settings"][option_of(key)] = run.options.value(option_of(key), Json());
   json["best"] = Json();
   if (run.best) {
     json["best"] = {{"step", run.best->step}, {"epoch", run.best->epoch}, {"loss", run.best->loss}};
@@ -296,7 +328,9 @@ Run declare_runs(Parser parser) {
               .help = "folder with run directories, at any of four levels"});
   parser.add({.name = "--sort",
               .variable = &request->sort,
-              .help = "column or option to sort by; best: highest accuracy, for text lowest loss",
+              .help =
+                  "column or option to sort by; best: highest accuracy, for text lowest loss; the "
+                  "options --loss and --steps are criterion and max_steps",
               .type = "KEY"});
   parser.add({.name = "--reverse", .variable = &request->reverse, .help = "reverse the order"});
   parser.add({.name = "--filter",

@@ -160,6 +160,31 @@ TEST_F(Loading, KnowsBrokenSamplesFromBeforeItStopped) {
   EXPECT_EQ(resumed["bad_rows"], 6);
 }
 
+TEST_F(Loading, SaysWhatAnEvaluationLeavesOut) {
+  expect_trained(a_, {"--data-errors", "skip", "--max-bad", "0.1", "--steps", "1"});
+  const Ended whole = run({"eval", a_, "--json"});
+  EXPECT_EQ(Json::parse(whole.out)["bad_rows"], 0);
+  EXPECT_THAT(whole.err, Not(HasSubstr("could not be decoded")));
+  for (const int number : {5, 40, 41, 50, 60}) {
+    const std::string file = data_ + "/test/" + file_name(number);
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) - 20);
+  }
+  for (const char* policy : {"skip", "mask"}) {
+    const Ended ended = run({"eval", a_, "--json", "--data-errors", policy});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(Json::parse(ended.out)["images"], 59);
+    EXPECT_EQ(Json::parse(ended.out)["bad_rows"], 5);
+    EXPECT_THAT(ended.err,
+                AllOf(HasSubstr(file_name(5) + ": "), HasSubstr(file_name(41) + ": "),
+                      Not(HasSubstr(file_name(50))),
+                      HasSubstr("note: 5 of 64 images could not be decoded and are in no figure; "
+                                "the first 3 are above")));
+  }
+  const Ended part = run({"eval", a_, "--limit-batches", "1"});  // of 32
+  EXPECT_THAT(part.err,
+              HasSubstr("note: 1 of 32 images could not be decoded and is in no figure\n"));
+}
+
 TEST_F(Loading, ToleratesABrokenFirstSample) {
   for (const char* broken : {"", "not an image"}) {
     put(data_ + "/train/" + file_name(0), std::string(broken));

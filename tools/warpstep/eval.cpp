@@ -174,8 +174,29 @@ void require_normalization(RunOptions& options, const Source& source) {
 
 struct Measured {
   Score score;
-  Confusion confusion;  // with --confusion
+  Confusion confusion;                // with --confusion
+  std::vector<std::string> bad_rows;  // why each was left out, with --data-errors skip or mask
 };
+
+// Loaders run ahead of the batches that were evaluated.
+std::vector<std::string> bad_rows_of(const Source& source, std::uint64_t limit_batches) {
+  std::vector<std::string> messages;
+  for (const data::BadSample& bad : source.loader->bad_samples())
+    if (bad.position.epoch == 0 && (limit_batches == 0 || bad.position.step < limit_batches))
+      messages.push_back(bad.message);
+  return messages;
+}
+
+void note_bad_rows(const std::vector<std::string>& messages, const Score& score) {
+  constexpr std::size_t most = 3;
+  if (messages.empty()) return;
+  for (const std::string& message : std::span(messages).first(std::min(messages.size(), most)))
+    say("{}\n", message);
+  const auto left_out = static_cast<std::int64_t>(messages.size());
+  say("note: {} of {} could not be decoded and {} in no figure{}\n", grouped(left_out),
+      counted(score.count + left_out, "image"), left_out == 1 ? "is" : "are",
+      messages.size() > most ? fmt::format("; the first {} are above", most) : "");
+}
 
 Measured measure(Program& program, Source& source, const EvalRequest& request,
                  std::uint64_t limit_batches) {
@@ -185,10 +206,12 @@ Measured measure(Program& program, Source& source, const EvalRequest& request,
     runner = numerics_runner(program);
   }
   if (request.logits.empty() && !request.confusion)
-    return {evaluate(program, source.batches(), limit_batches, runner.get()), {}};
+    return {evaluate(program, source.batches(), limit_batches, runner.get()),
+            {},
+            bad_rows_of(source, limit_batches)};
   check_logits_size(program, source, limit_batches);
   LogitsKeeper keeper(source.batches(), program);
-  Measured measured{evaluate(program, keeper, limit_batches, runner.get()), {}};
+  Measured measured{evaluate(program, keeper, limit_batches, runner.get()), {}, {}};
   if (!request.logits.empty()) write_logits(request.logits, keeper, source);
   if (request.confusion) measured.confusion = confusion_of(keeper.finish(), *source.dataset);
   return measured;
@@ -209,6 +232,7 @@ void print(const EvalRequest& request, const Subject& subject, const Source& sou
                 {"accuracy", score.accuracy()},
                 {"loss", score.loss()}};
     if (items == Items::tokens) result["perplexity"] = std::exp(score.loss());
+    if (items == Items::images) result["bad_rows"] = measured.bad_rows.size();
     if (request.confusion) {
       result["classes"] = source.dataset->classes();
       result["confusion"] = measured.confusion;
@@ -351,6 +375,7 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   const Measured measured = measure(*program, source, request, options.limit_batches);
   if (!std::isfinite(measured.score.loss()))
     say("the loss is not finite; --check-numerics names the call that causes it\n");
+  note_bad_rows(measured.bad_rows, measured.score);
   print(request, subject, source, measured);
   return done;
 }

@@ -207,6 +207,20 @@ TEST_F(Loading, NotesAMeanWithoutEffectAndAnEvaluationOfAPart) {
   EXPECT_THAT(run({"eval", a_}).err,
               HasSubstr("note: 1 of 2 batches are evaluated, as in the run"));
   EXPECT_THAT(run({"eval", a_, "--limit-batches", "0"}).err, Not(HasSubstr("are evaluated")));
+  const auto evaluated = [&](const char* batch, const std::string& note) {
+    const Ended part = run({"eval", a_, "--batch", batch, "--json"});
+    EXPECT_EQ(part.exit_code, 0) << part.err;
+    EXPECT_THAT(part.err, HasSubstr("note: " + note + "\n"));
+    return Json::parse(part.out)["images"].get<int>();
+  };
+  EXPECT_EQ(
+      evaluated("8", "4 of 8 batches are evaluated, as in the run; --limit-batches 0 takes all"),
+      32);
+  EXPECT_EQ(evaluated("24",
+                      "2 of 3 batches are evaluated, 48 images; the run evaluated 32; "
+                      "--limit-batches 0 takes all"),
+            48);
+  EXPECT_EQ(evaluated("64", "1 of 1 batches are evaluated, 64 images; the run evaluated 32"), 64);
 }
 
 TEST_F(Loading, TakesPackedSetsForTheirFolder) {

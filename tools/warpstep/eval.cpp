@@ -342,13 +342,46 @@ void require_same_kind(const Subject& subject, Source& source) {
       data::first_few(source.dataset->classes()), count(classes->size()), data::first_few(names));
 }
 
+// Images or sequences that the run itself evaluates: --limit-batches is of each rank, with its
+// batch. 0: all of them, or the command line has a limit of its own.
+double limit_of_run(const Parser& parser, const Subject& subject) {
+  if (!subject.is_run() || parser.given("--limit-batches")) return 0;
+  const RunOptions& run = subject.stored();
+  return static_cast<double>(run.limit_batches) * ranks_of(subject.config()) *
+         static_cast<double>(run.batch);
+}
+
+std::uint64_t batches_of(double samples, std::int64_t batch) {
+  constexpr double most = 1e18;  // above any set
+  return static_cast<std::uint64_t>(
+      std::min(most, std::ceil(samples / static_cast<double>(batch))));
+}
+
+// Where only a part is evaluated, or where the run evaluated only a part.
+void note_limit(double of_run, const RunOptions& options, const Source& source) {
+  if (of_run == 0) return;
+  const std::uint64_t steps = source.loader->steps_per_epoch(),
+                      taken = std::min(steps, options.limit_batches);
+  const auto all =
+      static_cast<std::int64_t>(source.is_text() ? steps * idx(options.batch) : source.size());
+  const std::int64_t samples = std::min(all, static_cast<std::int64_t>(taken) * options.batch);
+  if (of_run >= static_cast<double>(all)) return;
+  const std::string how =
+      static_cast<double>(samples) == of_run
+          ? ", as in the run"
+          : fmt::format(", {}; the run evaluated {}",
+                        counted(samples, source.is_text() ? "sequence" : "image"),
+                        grouped(static_cast<std::int64_t>(of_run)));
+  say("note: {} of {} batches are evaluated{}{}\n", taken, steps, how,
+      taken < steps ? "; --limit-batches 0 takes all" : "");
+}
+
 int evaluate_run(const Parser& parser, const EvalRequest& request) {
   Subject subject = subject_of(parser, request);
   RunOptions& options = subject.options;
   check_logits_path(request.logits, request.confusion, options);
-  // Of each rank, with its batch.
-  if (subject.is_run() && !parser.given("--limit-batches") && !parser.given("--batch"))
-    options.limit_batches *= static_cast<std::uint64_t>(ranks_of(subject.config()));
+  const double of_run = limit_of_run(parser, subject);
+  if (of_run > 0) options.limit_batches = batches_of(of_run, options.batch);
   const Device device = open_device(options);
   std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
   const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
@@ -366,11 +399,7 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   if (const std::string pinned = device.pinning.text(); !pinned.empty())
     say("pinned: {}\n", pinned);
   start_feeder(source, *program);
-  if (const std::uint64_t steps = source.loader->steps_per_epoch();
-      options.limit_batches > 0 && options.limit_batches < steps &&
-      !parser.given("--limit-batches"))
-    say("note: {} of {} batches are evaluated, as in the run; --limit-batches 0 takes all\n",
-        options.limit_batches, steps);
+  note_limit(of_run, options, source);
   load_weights_for(parser, source, subject, program->store());
   const Measured measured = measure(*program, source, request, options.limit_batches);
   if (!std::isfinite(measured.score.loss()))

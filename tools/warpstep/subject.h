@@ -40,6 +40,7 @@ class Subject {
   bool is_run() const { return !checkpoint_.empty(); }  // else a model with weights from a file
   const std::filesystem::path& checkpoint() const { return checkpoint_; }
   const nlohmann::ordered_json& config() const { return *config_; }  // of a run
+  const RunOptions& stored() const { return stored_; }               // of a run
   // The file with the weights.
   std::filesystem::path file() const;
   // Loads the parameters, or the average that the checkpoint has of them.

@@ -300,6 +300,28 @@ TEST_F(Runs, AreRepeatedInAnotherLengthAndAnotherBatch) {
   EXPECT_EQ(repeated("--global-batch", "16"), std::pair(3, 16));
 }
 
+TEST_F(Runs, HaveTheLengthAndTheBatchThatIsTypedWhateverAFileSays) {
+  const std::string file = folder_ / "run.toml", out = folder_ / "out";
+  put(file, "model = \"mlp\"\ndata = \"" + data_ +
+                "\"\ndevice = \"cpu\"\nthreads = 1\nepochs = 1\nsteps = 3\nglobal-batch = 48\n");
+  const auto trained = [&](const std::vector<std::string>& typed) {
+    std::vector<std::string> arguments{"train", "--config", file, "--out", out, "--overwrite"};
+    arguments.insert(arguments.end(), typed.begin(), typed.end());
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return std::pair(read_json(out + "/summary.json")["steps"].get<int>(),
+                     read_json(out + "/config.json")["options"]["batch"].get<int>());
+  };
+  EXPECT_EQ(trained({}), std::pair(3, 48));
+  EXPECT_EQ(trained({"--epochs", "2"}), std::pair(8, 48)) << "more than the file's steps";
+  EXPECT_EQ(trained({"--steps", "5"}), std::pair(5, 48)) << "more than the file's epochs";
+  EXPECT_EQ(trained({"--batch", "32"}), std::pair(3, 32));
+  EXPECT_EQ(trained({"--global-batch", "64"}), std::pair(3, 64));
+  put(file, std::string("global-batch = 48\n"));
+  EXPECT_THAT(run({"eval", folder_ / "runs/lr1e-2", "--batch", "8", "--config", file}).err,
+              HasSubstr("unknown key global-batch"));
+}
+
 TEST(ValSplit, TrainsAFolderWithoutTestImages) {
   const TemporaryFolder folder;
   const std::string data = folder / "data", out = folder / "run";

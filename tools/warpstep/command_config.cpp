@@ -216,10 +216,13 @@ class ConfigFile : public CLI::ConfigTOML {
     };
     const CLI::Option* const resumed = command.get_option_no_throw("--resume");
     const bool starts = command.get_name() == "train" && (!resumed || resumed->empty());
+    std::erase_if(read, [&](const CLI::ConfigItem& item) {
+      return item.parents.empty() && is_known(item) && is_replaced(command, item.name);
+    });
     if (is_json)  // eval has fewer options than train
       std::erase_if(read, [&](const CLI::ConfigItem& item) {
         const bool is_start = item.name == "weights" || item.name == "allow-missing";
-        return !is_known(item) || is_replaced(command, item.name) || (is_start && !starts);
+        return !is_known(item) || (is_start && !starts);
       });
     for (CLI::ConfigItem& item : read) {
       const auto place = [&, key = item.parents.empty() ? item.name : item.parents[0]] {

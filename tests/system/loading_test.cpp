@@ -160,6 +160,20 @@ TEST_F(Loading, KnowsBrokenSamplesFromBeforeItStopped) {
   EXPECT_EQ(resumed["bad_rows"], 6);
 }
 
+TEST_F(Loading, RefusesABrokenSampleInAResidentSet) {
+  const std::string file = data_ + "/train/" + file_name(5);
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 20);
+  const auto in_tier = [&](const std::string& tier) {
+    return run(with(with(short_run(data_, a_), "--data-errors", "skip", "--max-bad", "0.1"),
+                    "--steps", "1", "--tier", tier));
+  };
+  const Ended ended = in_tier("resident");
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(file + ": "), HasSubstr("or use --tier decoded"),
+                               HasSubstr("--data-errors skip cannot leave an image out")));
+  EXPECT_EQ(in_tier("decoded").exit_code, 0);
+}
+
 TEST_F(Loading, SaysWhatAnEvaluationLeavesOut) {
   expect_trained(a_, {"--data-errors", "skip", "--max-bad", "0.1", "--steps", "1"});
   const Ended whole = run({"eval", a_, "--json"});

@@ -251,8 +251,13 @@ void choose_tier(Source& source, const RunOptions& options, const Backend& backe
     require_room(source, options);
     try {
       make_resident(source, backend);
-    } catch (const DataError&) {
-      if (wanted == data::Tier::resident) throw;
+    } catch (const DataError& error) {
+      if (wanted == data::Tier::resident && options.data_errors == "fail") throw;
+      if (wanted == data::Tier::resident)
+        fail<DataError>(
+            "{}; or use --tier decoded: a resident set is decoded as a whole before the run, where "
+            "--data-errors {} cannot leave an image out",
+            error.what(), options.data_errors);
       // A broken or odd image is handled when its turn comes.
       facts.is_gathered = false;
       source.tier = data::choose_tier(wanted, facts);

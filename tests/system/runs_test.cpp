@@ -281,6 +281,46 @@ TEST_F(Runs, AreRepeatedFromTheirConfig) {
               HasSubstr("it is not the config.json of a run"));
 }
 
+// What a run resolved was not typed: another model has its own learning rate, other data have their
+// own mean.
+TEST_F(Runs, AreRepeatedWithWhatWasTyped) {
+  const std::string first = folder_ / "first", again = folder_ / "again", other = folder_ / "other";
+  const auto options_of = [](const std::vector<std::string>& arguments, const std::string& out) {
+    const Ended ended =
+        run(with(arguments, "--batch", "32", "--steps", "1", "--out", out, "--overwrite"));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return read_json(out + "/config.json")["options"];
+  };
+  const std::vector<std::string> begin{"train", "mlp", "--data", data_, "--device", "cpu"};
+  const Json options = options_of(begin, first);
+  EXPECT_EQ(read_json(first + "/config.json")["measured"], Json({"mean", "std"}));
+  make_set(other);
+  fs::remove_all(other + "/train");
+  fs::copy(other + "/test", other + "/train", fs::copy_options::recursive);
+  const std::vector<std::string> config{"train", "--config", first + "/config.json"};
+  const Json same = options_of(config, again);
+  EXPECT_EQ(same["lr"], options["lr"]);
+  EXPECT_EQ(same["mean"], options["mean"]);
+  EXPECT_EQ(same["std"], options["std"]);
+  EXPECT_EQ(read_json(again + "/config.json")["measured"], Json({"mean", "std"}));
+  const Json moved = options_of(with(config, "--data", other, "cifar10cnn"), again);
+  EXPECT_EQ(moved["lr"], 1e-4);
+  const Json fresh = options_of({"train", "mlp", "--data", other, "--device", "cpu"}, again);
+  EXPECT_NE(fresh["mean"], options["mean"]);
+  EXPECT_EQ(moved["mean"], fresh["mean"]);
+  EXPECT_EQ(moved["std"], fresh["std"]);
+  EXPECT_EQ(run({"train", "--resume", again, "--steps", "2"}).exit_code, 0);
+  EXPECT_EQ(read_json(again + "/config.json")["measured"], Json({"mean", "std"}));
+
+  options_of(
+      with(begin, "--lr", "0.01", "--mean", "0.5", "0.5", "0.5", "--std", "0.2", "0.2", "0.2"),
+      first);
+  EXPECT_FALSE(read_json(first + "/config.json").contains("measured"));
+  const Json typed = options_of(with(config, "--data", other, "cifar10cnn"), again);
+  EXPECT_EQ(typed["lr"], 0.01);
+  EXPECT_EQ(typed["mean"], Json({0.5, 0.5, 0.5}));
+}
+
 TEST_F(Runs, AreRepeatedInAnotherLengthAndAnotherBatch) {
   const std::string shared = folder_ / "shared", again = folder_ / "again";
   std::vector<std::string> arguments = short_run(data_, shared);

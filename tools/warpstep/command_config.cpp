@@ -94,6 +94,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 2> alternati
 
 bool is_typed(const CLI::App& command, std::string_view name) {
   const CLI::Option* option = command.get_option_no_throw(fmt::format("--{}", name));
+  if (option == nullptr) option = command.get_option_no_throw(std::string(name));  // the model
   return option != nullptr && !option->empty();
 }
 
@@ -105,9 +106,22 @@ bool is_replaced(const CLI::App& command, const std::string& name) {
   });
 }
 
+// What a run resolved itself, and a new one resolves again: mean and std that were measured, on
+// data that may be others now, and the learning rate of the run's model for another one.
+bool is_resolved_again(const CLI::App& command, const std::string& key, const ConfigJson& options,
+                       const ConfigJson& measured) {
+  if (key == "lr") {
+    const ConfigJson model = options.value("model", ConfigJson());
+    return is_typed(command, "model") && model.is_string() &&
+           options[key] == default_lr(model.get<std::string>());
+  }
+  return measured.is_array() && std::ranges::find(measured, ConfigJson(key)) != measured.end();
+}
+
 // The options of a run that are not at their defaults, as somebody would type them. A relative
-// folder of data was the run's: its absolute path is used.
-std::vector<CLI::ConfigItem> items_of_run(const std::string& text, const std::string& file) {
+// folder of data was the run's: its absolute path is used. `starts`: a new run.
+std::vector<CLI::ConfigItem> items_of_run(const std::string& text, const std::string& file,
+                                          const CLI::App& command, bool starts) {
   const ConfigJson config = parse_json<ConfigJson>(text);
   if (!config.is_object() || !config.contains("options") || !config["options"].is_object())
     fail<UsageError>(
@@ -116,11 +130,12 @@ std::vector<CLI::ConfigItem> items_of_run(const std::string& text, const std::st
         file);
   std::vector<CLI::ConfigItem> items;
   const ConfigJson options = as_written_now(config["options"]);
-  const ConfigJson defaults = RunOptions();
+  const ConfigJson defaults = RunOptions(), measured = config.value("measured", ConfigJson());
   const bool has_global = options.value("global_batch", ConfigJson(0)) != 0;
   for (const auto& [key, stored] : options.items()) {
     if (key == "out" || is_unset(stored) || stored == defaults.value(key, ConfigJson())) continue;
     if (key == "batch" && has_global) continue;  // a rank's share
+    if (starts && is_resolved_again(command, key, options, measured)) continue;
     CLI::ConfigItem item;
     item.name = key;
     std::replace(item.name.begin(), item.name.end(), '_', '-');
@@ -207,15 +222,15 @@ class ConfigFile : public CLI::ConfigTOML {
     const bool is_json = text.find_first_not_of(" \t\r\n") != std::string::npos &&
                          text[text.find_first_not_of(" \t\r\n")] == '{';
     if (!is_json) require_assignments(text, file);
+    const CLI::Option* const resumed = command.get_option_no_throw("--resume");
+    const bool starts = command.get_name() == "train" && (!resumed || resumed->empty());
     std::istringstream small(text);
     std::vector<CLI::ConfigItem> read =
-        is_json ? items_of_run(text, file) : CLI::ConfigTOML::from_config(small);
+        is_json ? items_of_run(text, file, command, starts) : CLI::ConfigTOML::from_config(small);
     const auto is_known = [&](const CLI::ConfigItem& item) {
       return std::find(known.begin(), known.end(), item.name) != known.end() &&
              item.name != "config" && item.name != "help";
     };
-    const CLI::Option* const resumed = command.get_option_no_throw("--resume");
-    const bool starts = command.get_name() == "train" && (!resumed || resumed->empty());
     std::erase_if(read, [&](const CLI::ConfigItem& item) {
       return item.parents.empty() && is_known(item) && is_replaced(command, item.name);
     });

@@ -26,6 +26,12 @@ void refuse_second_split(const RunOptions& options, const models::Model& model) 
                    options.data);
 }
 
+// Of a run that continues with what it has measured.
+bool is_measured(const Resumed& resumed, const RunOptions& options) {
+  return resumed.config->contains("measured") && options.mean == resumed.options.mean &&
+         options.std == resumed.options.std;
+}
+
 }  // namespace
 
 Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allow_changed_data) {
@@ -46,7 +52,9 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
     if (resumed && !allow_changed_data)
       require_same_data(*resumed, job.data, job.training, job.test);
   });
+  job.measured = options.mean.empty() || (resumed && is_measured(*resumed, options));
   timed(statistics_name, [&] { resolve_normalization(options, job.training, job.test); });
+  job.measured = job.measured && !options.mean.empty();  // the recipe may need none
   timed(loader_name, [&] {
     require_usable_recipe(options, job.training, data::Split::train);
     require_usable_recipe(options, job.test, data::Split::test);

@@ -22,6 +22,7 @@ struct Job {
   RunOptions options;
   Device device;
   Json data;                      // of config.json
+  bool measured = false;          // --mean and --std were, on the data
   std::uint64_t epoch_steps = 0;  // of an epoch, which --limit-batches may shorten
   std::uint64_t run_steps = 0;
   Throughput throughput;

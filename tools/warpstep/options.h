@@ -166,6 +166,10 @@ RunOptions stored_options(const nlohmann::ordered_json& config, const std::strin
 RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stored,
                   std::initializer_list<std::string_view> handled);
 
+// The learning rate of a run without --lr; below 0: no model is called that, as one of a plugin
+// that is not loaded.
+double default_lr(std::string_view model);
+
 // Sets the folder of the data: as in the run, or --data. A relative path is resolved as the run
 // did. DataError asks for --data.
 void locate_data(const nlohmann::ordered_json& config, const std::string& file,

@@ -190,6 +190,12 @@ bool watches_loss(const RunOptions& o, bool is_text) {
   return o.monitor == "loss" || (o.monitor == "auto" && is_text);
 }
 
+double default_lr(std::string_view model) {
+  const auto& all = models::zoo();
+  const auto found = std::ranges::find(all, model, &models::Model::name);
+  return found == all.end() ? -1 : found->learning_rate;
+}
+
 std::string defaults_text(const RunOptions& o, double model_lr) {
   static const RunOptions defaults;
   std::string text;

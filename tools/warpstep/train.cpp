@@ -336,6 +336,7 @@ RunFiles open_files(Job& job, const Progress* resumed, bool overwrite, RunLock& 
 Json write_config(const Job& job, const Json& weights, const std::string& tokenizer,
                   const RunDirectory& run) {
   Json config = config_json(job.options, job.device, job.data, job.training, job.test);
+  if (job.measured) config["measured"] = {"mean", "std"};
   if (!weights.is_null()) config["weights"] = weights;
   run.write_config(config);
   if (!tokenizer.empty()) run.write_tokenizer(tokenizer);

@@ -20,6 +20,9 @@ struct Schedule {
   // step: the rate is multiplied by gamma once in so many batches, of which an update sums
   // `accumulate`: a period need not be a whole number of updates.
   std::int64_t period_batches = 0, accumulate = 1;
+  // step: of a run whose earlier epochs had another length than now: how many batches more it would
+  // have had with epochs of the present length; below 0: fewer.
+  std::int64_t offset_batches = 0;
   double gamma = 0.1;           // step
   double final_fraction = 0;    // cosine: the last rate as a share of peak
   double rise_fraction = 0.3;   // one_cycle, as PyTorch's OneCycleLR: pct_start,

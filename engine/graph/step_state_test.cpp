@@ -118,6 +118,17 @@ TEST(Step, CountsBatchesThatUpdatesSum) {
   expect_rates(schedule, {{0, 0.1}, {2, 0.1}, {3, 0.05}, {4, 0.05}, {5, 0.025}, {8, 0.0125}});
 }
 
+// By hand: 2 epochs of 8 batches come before epochs of 4, in which periods of 3 epochs are 12.
+TEST(Step, CountsBatchesOfEpochsOfAnotherLength) {
+  Schedule schedule = of_kind(Schedule::Kind::step, 0.1, 40);
+  schedule.period_batches = 12;
+  schedule.offset_batches = 2 * 4 - 16;
+  schedule.gamma = 0.5;
+  expect_rates(schedule, {{0, 0.1}, {16, 0.1}, {19, 0.1}, {20, 0.05}, {31, 0.05}, {32, 0.025}});
+  schedule.warmup_steps = 2;
+  expect_rates(schedule, {{16, 0.1}, {21, 0.1}, {22, 0.05}});
+}
+
 // By hand: 4 steps of warm-up climb in fifths of the peak, then the cosine of 10 - 4 steps begins.
 TEST(WarmUp, ComesBeforeTheSchedule) {
   Schedule schedule = of_kind(Schedule::Kind::cosine, 1, 10);

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
+#include <numbers>
 #include <sstream>
 
 #include "tests/system/program.h"
@@ -138,6 +140,45 @@ TEST_F(Again, TheLengthThatIsTypedWins) {
   EXPECT_THAT(longer.err, HasSubstr(out_ + " continues after step 6, in epoch 2; changed: "));
   EXPECT_THAT(longer.err, HasSubstr("--lr 0.125 (was "));
   EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 8);
+}
+
+// Rates of a cosine to 0 over the whole run, whose earlier epochs had 6 steps.
+TEST_F(Again, AScheduleEndsWithTheRunAfterAnotherBatch) {
+  ASSERT_EQ(run(with(short_run(data_, out_), "--lr-schedule", "cosine")).exit_code, 0);
+  const std::string begun = folder_ / "begun";
+  fs::copy(out_, begun, fs::copy_options::recursive);
+  struct Case {
+    const char *batch, *epochs;
+    std::size_t steps;
+  };
+  for (const Case& c : {Case{"64", "4", 18}, Case{"16", "3", 24}}) {
+    SCOPED_TRACE(c.batch);
+    fs::remove_all(out_);
+    fs::copy(begun, out_, fs::copy_options::recursive);
+    fs::remove(out_ + "/session.prof");
+    const Ended ended =
+        run({"train", "--resume", out_, "--batch", c.batch, "--epochs", c.epochs,
+             "--checkpoint-every", "1", "--keep-checkpoints", "0", "--warmup-steps", "15"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], c.steps);
+    EXPECT_TRUE(fs::exists(out_ + "/session.prof")) << "it was profiled";
+    std::vector<double> rates;
+    for (const Json& line : metrics(out_))
+      if (line["kind"] == "step") rates.push_back(line["learning_rate"]);
+    ASSERT_EQ(rates.size(), c.steps);
+    for (std::size_t step = 15; step < c.steps; ++step)
+      EXPECT_NEAR(rates[step],
+                  0.5e-3 * (1 + std::cos(std::numbers::pi * static_cast<double>(step - 15) /
+                                         static_cast<double>(c.steps - 15))),
+                  1e-9)
+          << "of step " << step + 1;
+    const std::string twice = folder_ / "twice";
+    fs::remove_all(twice);
+    fs::copy(out_, twice, fs::copy_options::recursive);
+    const Ended again = run({"train", "--resume", twice + "/checkpoint-00000014.safetensors"});
+    ASSERT_EQ(again.exit_code, 0) << again.err;
+    expect_equal_runs(out_, twice);
+  }
 }
 
 // Killed when everything was saved except the summary.

@@ -63,9 +63,10 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   });
   require_memory(options, job.training, job.test);
   job.epoch_steps = steps_of_epoch(options, job.training.loader->steps_per_epoch());
-  job.run_steps = total_steps(options, job.epoch_steps);
+  const Progress at = resumed ? resumed->progress : Progress();
+  job.run_steps = total_steps(options, job.epoch_steps, at);
   const Schedule schedule = schedule_of(options, static_cast<std::int64_t>(job.run_steps),
-                                        static_cast<std::int64_t>(job.epoch_steps));
+                                        static_cast<std::int64_t>(job.epoch_steps), at);
   timed(program_name, [&] {
     Programs programs =
         fitting_programs(options, job.training, job.test, job.device.backend, schedule, free);

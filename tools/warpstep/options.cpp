@@ -310,8 +310,11 @@ std::uint64_t steps_of_epoch(const RunOptions& options, std::uint64_t batches) {
   return options.limit_batches > 0 ? std::min(options.limit_batches, batches) : batches;
 }
 
-std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_of_epoch) {
-  const std::uint64_t by_epochs = options.epochs * steps_of_epoch;
+std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_of_epoch,
+                          const Progress& at) {
+  const std::uint64_t end_of_run = options.epochs * steps_of_epoch,
+                      next = at.next.epoch * steps_of_epoch + at.next.step;
+  const std::uint64_t by_epochs = at.step + (end_of_run - std::min(end_of_run, next));
   if (options.steps == 0) return by_epochs;
   return options.epochs == 0 ? options.steps : std::min(by_epochs, options.steps);
 }

@@ -19,6 +19,7 @@
 #include "engine/passes/compile.h"
 #include "engine/passes/update.h"
 #include "engine/run/backend.h"
+#include "engine/run/trainer.h"
 #include "profiler/sources/sampler_proc.h"
 #include "tools/warpstep/command.h"
 
@@ -181,7 +182,10 @@ std::string data_folder(const RunOptions& options);  // the absolute path of --d
 void settle_length(const Parser& parser, bool resumed, RunOptions& options);
 // Of an epoch of data of so many batches: --limit-batches may end it earlier.
 std::uint64_t steps_of_epoch(const RunOptions& options, std::uint64_t batches);
-std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_of_epoch);
+// The step at which a run ends that continues from `at` with epochs of so many steps; those before
+// may have had another number, with another --batch or --limit-batches.
+std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_of_epoch,
+                          const Progress& at = {});
 
 // Whether --patience watches the validation loss; else the accuracy.
 bool watches_loss(const RunOptions& options, bool is_text);
@@ -208,9 +212,10 @@ bool shards_optimizer(const RunOptions& options, std::string_view backend, std::
 LossOptions loss_options(const RunOptions& options, std::int64_t classes);
 // Of evaluations of text: the mean cross-entropy, whose exponential is the perplexity.
 LossOptions plain_loss(LossOptions of_training);
-// `total_steps` and `steps_of_epoch` count batches; the schedule counts updates.
+// `total_steps` and `steps_of_epoch` count batches; the schedule counts updates. `at`: as for
+// total_steps(); a step schedule counts its epochs as they were.
 Schedule schedule_of(const RunOptions& options, std::int64_t total_steps,
-                     std::int64_t steps_of_epoch);
+                     std::int64_t steps_of_epoch, const Progress& at = {});
 
 // Values of the loader. UsageError lists the valid ones.
 struct ShuffleChoice {

@@ -484,6 +484,40 @@ TEST(Options, OfAScheduleCountEpochsInBatches) {
   EXPECT_EQ(steps_of_epoch(line.typed, 3), 3U);
 }
 
+// Two epochs of 8 steps each, before those of 4 or 16.
+TEST(Options, OfALengthCountEpochsAsTheyWere) {
+  const Progress after_two{.step = 16, .next = {2, 0}}, midway{.step = 18, .next = {2, 2}};
+  const auto total = [](const std::vector<std::string>& words, std::uint64_t epoch_steps,
+                        const Progress& at) {
+    Line line(words);
+    settle_length(line.parser, false, line.typed);
+    return total_steps(line.typed, epoch_steps, at);
+  };
+  const std::vector<std::string> four{"mlp", "--epochs", "4"};
+  EXPECT_EQ(total(four, 8, {}), 32U);
+  EXPECT_EQ(total(four, 8, after_two), 32U) << "they had the same length";
+  EXPECT_EQ(total(four, 4, after_two), 24U);
+  EXPECT_EQ(total(four, 4, midway), 24U);
+  EXPECT_EQ(total(four, 16, after_two), 48U);
+  EXPECT_EQ(total({"mlp", "--epochs", "2"}, 4, after_two), 16U) << "it is at its end";
+  EXPECT_EQ(total({"mlp", "--epochs", "1"}, 4, after_two), 16U) << "and past it";
+  EXPECT_EQ(total({"mlp", "--epochs", "4", "--steps", "20"}, 4, after_two), 20U);
+  EXPECT_EQ(total({"mlp", "--steps", "20"}, 4, after_two), 20U);
+
+  const Line step(
+      {"mlp", "--lr", "1", "--lr-schedule", "step", "--lr-step-epochs", "3", "--lr-gamma", "0.5"});
+  const auto rates = [&](std::int64_t epoch_steps, std::vector<std::int64_t> steps) {
+    const Schedule schedule = schedule_of(step.typed, 100, epoch_steps, after_two);
+    std::vector<double> found;
+    for (const std::int64_t at : steps) found.push_back(learning_rate(schedule, at));
+    return found;
+  };
+  using testing::ElementsAre;
+  EXPECT_EQ(schedule_of(step.typed, 100, 8, after_two), schedule_of(step.typed, 100, 8));
+  EXPECT_THAT(rates(4, {16, 19, 20, 31, 32}), ElementsAre(1, 1, 0.5, 0.5, 0.25));
+  EXPECT_THAT(rates(16, {16, 31, 32, 79, 80}), ElementsAre(1, 1, 0.5, 0.5, 0.25));
+}
+
 TEST(Options, WithoutEffectAreNamed) {
   const auto useless = [](const std::vector<std::string>& words, bool is_text = false,
                           std::string_view backend = "cpu") {

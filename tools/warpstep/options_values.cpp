@@ -245,7 +245,8 @@ Optimizer optimizer_of(const RunOptions& o) {
   return optimizer;
 }
 
-Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_of_epoch) {
+Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_of_epoch,
+                     const Progress& at) {
   // Steps after the last whole accumulation make no update.
   const std::int64_t updates = std::max<std::int64_t>(1, total_steps / o.accumulate);
   Schedule schedule{.peak = o.lr,
@@ -253,6 +254,8 @@ Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t
                     .total_steps = updates,
                     .period_batches = o.lr_step_epochs * steps_of_epoch,
                     .accumulate = o.accumulate,
+                    .offset_batches = static_cast<std::int64_t>(
+                        at.next.epoch * idx(steps_of_epoch) + at.next.step - at.step),
                     .gamma = o.lr_gamma,
                     .final_fraction = o.lr > 0 ? o.lr_final / o.lr : 0};
   using Kind = Schedule::Kind;

@@ -48,7 +48,7 @@ fs::path run_of(const fs::path& spec) {
 }
 
 Resumed find_resumed(const fs::path& spec, const Parser& parser, const RunOptions& typed) {
-  Resumed resumed{run_of(spec), spec, {}, {}};
+  Resumed resumed{run_of(spec), spec, {}, {}, {}};
   if (!fs::is_regular_file(spec)) resumed.checkpoint = newest_checkpoint(spec);
   try {
     const CheckpointInfo info = read_checkpoint_info(resumed.checkpoint);
@@ -57,6 +57,7 @@ Resumed find_resumed(const fs::path& spec, const Parser& parser, const RunOption
     resumed.options = stored_options(*resumed.config, file, parser, typed);
     if (!resumed.config->contains("data") || !resumed.config->at("data").is_object())
       fail<DataError>("{}: its configuration is broken: it has no object 'data'", file);
+    resumed.progress = read_progress(resumed.checkpoint);
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }

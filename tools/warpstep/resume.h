@@ -17,6 +17,7 @@ struct Resumed {
   std::filesystem::path checkpoint;    // in it
   std::shared_ptr<const Json> config;  // as saved with it
   RunOptions options;                  // of the run, checked
+  Progress progress;                   // where it continues
 };
 
 // The run directory that --resume names by itself or by a checkpoint in it.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -140,6 +141,53 @@ TEST_F(Again, TheLengthThatIsTypedWins) {
   EXPECT_THAT(longer.err, HasSubstr(out_ + " continues after step 6, in epoch 2; changed: "));
   EXPECT_THAT(longer.err, HasSubstr("--lr 0.125 (was "));
   EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 8);
+}
+
+// As after a kill between config.json and the first checkpoint.
+TEST_F(Again, WhatWasTypedSurvivesAKillBeforeACheckpoint) {
+  ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
+  const std::string begun = folder_ / "begun", typed = folder_ / "typed";
+  for (const std::string& copy : {begun, typed}) fs::copy(out_, copy, fs::copy_options::recursive);
+  ASSERT_EQ(run({"train", "--resume", typed, "--epochs", "4", "--lr", "0.01"}).exit_code, 0);
+  const auto kill = [&] {
+    fs::remove_all(out_);
+    fs::copy(begun, out_, fs::copy_options::recursive);
+    for (const auto& entry : fs::directory_iterator(out_))
+      fs::last_write_time(entry, entry.last_write_time() - std::chrono::hours(1));
+    fs::copy_file(typed + "/config.json", out_ + "/config.json",
+                  fs::copy_options::overwrite_existing);
+  };
+  kill();
+  const Ended ended = run({"train", "--resume", out_});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("changed: --epochs 4 (was 2; as in config.json), --lr 0.01 (was "
+                                   "0.001; as in config.json)"));
+  expect_equal_runs(typed, out_);
+
+  kill();  // and the command that is typed now wins
+  const Ended shorter = run({"train", "--resume", out_, "--epochs", "2"});
+  EXPECT_EQ(shorter.exit_code, 0) << shorter.err;
+  EXPECT_THAT(shorter.err, testing::Not(HasSubstr("nothing changed")));
+  EXPECT_EQ(read_json(out_ + "/config.json")["options"]["epochs"], 2);
+  expect_nothing_to_do({"train", "--resume", out_}, "--epochs 2");
+
+  kill();  // a checkpoint has options of its own
+  const Ended of_file = run({"train", "--resume", checkpoints(out_).back()});
+  EXPECT_EQ(of_file.exit_code, 0) << of_file.err;
+  EXPECT_EQ(read_json(out_ + "/config.json")["options"]["lr"], 1e-3);
+  expect_nothing_to_do({"train", "--resume", out_}, "--epochs 2");
+
+  kill();
+  Json wrong = read_json(out_ + "/config.json");
+  wrong["options"]["batch"] = "many";
+  put(out_ + "/config.json", wrong.dump());
+  const Ended without = run({"train", "--resume", out_, "--epochs", "3"});
+  EXPECT_EQ(without.exit_code, 0) << without.err;
+  EXPECT_THAT(without.err, HasSubstr("the run continues with the options of " + out_));
+  EXPECT_EQ(read_json(out_ + "/config.json")["options"]["lr"], 1e-3);
+
+  put(out_ + "/config.json", std::string("garbage"));
+  expect_nothing_to_do({"train", "--resume", out_}, "--epochs 3");
 }
 
 // Rates of a cosine to 0 over the whole run, whose earlier epochs had 6 steps.

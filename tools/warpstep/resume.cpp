@@ -2,10 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "data/formats/content.h"
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "engine/files/checkpoint.h"
@@ -47,9 +50,44 @@ fs::path run_of(const fs::path& spec) {
   return spec.has_parent_path() ? spec.parent_path() : fs::path(".");
 }
 
+namespace {
+
+// Each process writes config.json as it begins, and its checkpoints have the same configuration.
+// One that differs is the newer one where the times of both are equal.
+std::shared_ptr<const Json> unsaved_config(const Resumed& resumed) try {
+  const fs::path file = resumed.run / "config.json";
+  std::error_code no_config, no_checkpoint;
+  const auto begun = fs::last_write_time(file, no_config);
+  const auto saved = fs::last_write_time(resumed.checkpoint, no_checkpoint);
+  if (no_config || no_checkpoint || begun < saved) return nullptr;
+  auto config = std::make_shared<const Json>(parse_json<Json>(read_file(file)));
+  if (!config->is_object() || *config == *resumed.config) return nullptr;
+  return config;
+} catch (const DataError&) {  // the checkpoint has all that the run needs
+  return nullptr;
+}
+
+void take_unsaved_options(const Parser& parser, const RunOptions& typed, Resumed& resumed) {
+  const std::string file = (resumed.run / "config.json").string();
+  try {
+    RunOptions options = stored_options(*resumed.unsaved, file, parser, typed);
+    const auto is_other_run = [](const OptionChange& c) { return c.resume == Resume::never; };
+    if (std::ranges::any_of(changes(resumed.options, options), is_other_run)) return;
+    resumed.latest = std::move(options);
+    resumed.latest_config = resumed.unsaved;
+  } catch (const DataError& error) {
+    say("{}; the run continues with the options of {}\n", error.what(),
+        resumed.checkpoint.string());
+  }
+}
+
+}  // namespace
+
 Resumed find_resumed(const fs::path& spec, const Parser& parser, const RunOptions& typed) {
-  Resumed resumed{run_of(spec), spec, {}, {}, {}};
-  if (!fs::is_regular_file(spec)) resumed.checkpoint = newest_checkpoint(spec);
+  Resumed resumed;
+  resumed.run = run_of(spec);
+  const bool is_run = !fs::is_regular_file(spec);
+  resumed.checkpoint = is_run ? newest_checkpoint(spec) : spec;
   try {
     const CheckpointInfo info = read_checkpoint_info(resumed.checkpoint);
     const std::string file = resumed.checkpoint.string();
@@ -61,6 +99,10 @@ Resumed find_resumed(const fs::path& spec, const Parser& parser, const RunOption
   } catch (const DataError& error) {
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
+  resumed.latest_config = resumed.config;
+  resumed.latest = resumed.options;
+  resumed.unsaved = unsaved_config(resumed);
+  if (is_run && resumed.unsaved) take_unsaved_options(parser, typed, resumed);
   return resumed;
 }
 
@@ -199,11 +241,16 @@ void require_same_run(const Resumed& resumed, const RunOptions& options) {
 namespace {
 
 // "; changed: --lr 0.01 (was 0.1)", or nothing.
-std::string changed_text(const RunOptions& then, const RunOptions& now) {
+std::string changed_text(const Resumed& resumed, const RunOptions& now) {
   std::vector<std::string> changed;
-  for (const OptionChange& change : changes(then, now))
-    if (change.name != "--out" && change.name != "--data")
-      changed.push_back(fmt::format("{} (was {})", change.option, change.before));
+  const std::vector<OptionChange> unsaved = changes(resumed.options, resumed.latest);
+  for (const OptionChange& change : changes(resumed.options, now)) {
+    if (change.name == "--out" || change.name == "--data") continue;
+    const bool by_config = std::ranges::any_of(
+        unsaved, [&](const OptionChange& c) { return c.option == change.option; });
+    changed.push_back(fmt::format("{} (was {}{})", change.option, change.before,
+                                  by_config ? "; as in config.json" : ""));
+  }
   return changed.empty() ? "" : fmt::format("; changed: {}", fmt::join(changed, ", "));
 }
 
@@ -280,7 +327,7 @@ std::string continuation_text(const Resumed& resumed, const RunOptions& options,
                               const Progress& progress) {
   return fmt::format("{} continues after step {}, in epoch {}{}", resumed.run.string(),
                      grouped(static_cast<std::int64_t>(progress.step)), progress.next.epoch + 1,
-                     changed_text(resumed.options, options));
+                     changed_text(resumed, options));
 }
 
 std::string nothing_left(const Resumed& resumed, const RunOptions& options,
@@ -292,8 +339,9 @@ std::string nothing_left(const Resumed& resumed, const RunOptions& options,
       progress.watch->loss == watches_loss(options, models::find(options.model).is_text());
   if (!by_steps && !by_epochs && !by_patience) return {};
   if (!progress.evaluation || progress.evaluation->step != progress.step) return {};
-  // A run that was stopped between its last checkpoint and its summary still needs the summary.
-  const Json summary = earlier_summary(resumed.run);
+  // A run that was stopped between its last checkpoint and its summary still needs the summary, and
+  // so does one that has another config.json since.
+  const Json summary = resumed.unsaved ? own_summary(resumed.run) : earlier_summary(resumed.run);
   const std::string outcome = summary.value("outcome", "interrupted");
   const bool is_concluded =
       (outcome == "finished" || outcome == "stopped early") && summary.at("steps") == progress.step;

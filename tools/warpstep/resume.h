@@ -18,6 +18,12 @@ struct Resumed {
   std::shared_ptr<const Json> config;  // as saved with it
   RunOptions options;                  // of the run, checked
   Progress progress;                   // where it continues
+  // config.json, if a process began with another configuration and ended before it saved; or null.
+  std::shared_ptr<const Json> unsaved;
+  // With which the run continues: those of `unsaved` where --resume names the run, so that what was
+  // typed for that process is not lost; otherwise those above.
+  std::shared_ptr<const Json> latest_config;
+  RunOptions latest;
 };
 
 // The run directory that --resume names by itself or by a checkpoint in it.

@@ -58,10 +58,10 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
     if (request.overwrite)
       fail<UsageError>("--overwrite does not go with --resume: the run continues in {}",
                        resumed->run.string());
-    options = merged(parser, request.options, resumed->options,
+    options = merged(parser, request.options, resumed->latest,
                      {"--resume", "--allow-changed-data", "--weights", "--allow-missing",
                       "--check-numerics", "--repeat", "--dist", "--dist-timeout"});
-    locate_data(*resumed->config, resumed->checkpoint.string(), parser, options);
+    locate_data(*resumed->latest_config, resumed->checkpoint.string(), parser, options);
     options.out = resumed->run;
     require_same_run(*resumed, options);
   } else if (request.allow_changed_data) {

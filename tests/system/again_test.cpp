@@ -229,6 +229,24 @@ TEST_F(Again, AScheduleEndsWithTheRunAfterAnotherBatch) {
   }
 }
 
+TEST_F(Again, TheFinalRateGoesWithTheRunsOwnSchedule) {
+  ASSERT_EQ(
+      run(with(short_run(data_, out_), "--lr-schedule", "cosine", "--lr-final", "5e-4")).exit_code,
+      0);
+  const std::vector<std::string> more{"train", "--resume", out_, "--epochs", "3"};
+  const Ended low = run(with(more, "--lr", "1e-4"));
+  EXPECT_EQ(low.exit_code, 2);
+  EXPECT_THAT(low.err, HasSubstr("--lr-final 0.0005 is above --lr 0.0001: it is the run's own; "
+                                 "give another --lr-final, of at most 0.0001, with --lr"));
+  const Ended both = run(with(more, "--lr-schedule", "constant", "--lr-final", "1e-4"));
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err, HasSubstr("--lr-final goes with --lr-schedule cosine, not constant"));
+  const Ended ended = run(with(more, "--lr-schedule", "constant"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("--lr-schedule constant (was cosine), --lr-final 0.0 (was "
+                                   "0.0005)"));
+}
+
 // Killed when everything was saved except the summary.
 // An edited summary, or a pipe in its place, loses only its figures.
 TEST_F(Again, AForeignSummaryIsWrittenAgain) {

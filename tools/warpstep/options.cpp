@@ -306,6 +306,16 @@ void settle_length(const Parser& parser, bool resumed, RunOptions& options) {
   if (resumed && epochs && !steps) options.steps = 0;
 }
 
+void settle_final_rate(const Parser& parser, RunOptions& options) {
+  if (parser.given("--lr-final")) return;
+  if (options.lr_schedule != "cosine") options.lr_final = 0;
+  if (options.lr >= 0 && options.lr_final > options.lr)
+    fail<UsageError>(
+        "--lr-final {} is above --lr {}: it is the run's own; give another --lr-final, of at most "
+        "{}, with --lr",
+        options.lr_final, options.lr, options.lr);
+}
+
 std::uint64_t steps_of_epoch(const RunOptions& options, std::uint64_t batches) {
   return options.limit_batches > 0 ? std::min(options.limit_batches, batches) : batches;
 }

@@ -180,6 +180,9 @@ std::string data_folder(const RunOptions& options);  // the absolute path of --d
 // --steps without --epochs ends the run at that step in any epoch. With --resume, giving one of the
 // two replaces both of the run's; --steps 0 removes only that limit.
 void settle_length(const Parser& parser, bool resumed, RunOptions& options);
+// With --resume: the run's own --lr-final goes with its cosine alone, and is dropped if the
+// schedule that is given has none. UsageError if it is above the --lr that is given.
+void settle_final_rate(const Parser& parser, RunOptions& options);
 // Of an epoch of data of so many batches: --limit-batches may end it earlier.
 std::uint64_t steps_of_epoch(const RunOptions& options, std::uint64_t batches);
 // The step at which a run ends that continues from `at` with epochs of so many steps; those before

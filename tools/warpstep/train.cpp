@@ -68,6 +68,7 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
     fail<UsageError>("--allow-changed-data goes with --resume");
   }
   settle_length(parser, resumed.has_value(), options);
+  if (resumed) settle_final_rate(parser, options);
   if (parser.given("--batch")) {
     if (parser.given("--global-batch") && request.options.global_batch > 0)
       fail<UsageError>(

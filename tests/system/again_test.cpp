@@ -306,5 +306,16 @@ TEST_F(Again, ALostSummaryIsWrittenWithoutASpeed) {
   EXPECT_FALSE(read_json(out_ + "/summary.json").contains("images_per_second"));
 }
 
+TEST_F(Again, ALostSummaryIsWrittenFromTheBestCheckpointIfThatIsTheLast) {
+  ASSERT_EQ(run(with(short_run(data_, out_), "--steps", "6")).exit_code, 0);
+  const std::string best = out_ + "/best.safetensors";
+  ASSERT_TRUE(fs::equivalent(checkpoints(out_).back(), best));
+  expect_nothing_to_do({"train", "--resume", best}, "--steps 6");
+  fs::remove(out_ + "/summary.json");
+  const Ended ended = run({"train", "--resume", best});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 6);
+}
+
 }  // namespace
 }  // namespace warpstep::system_test

@@ -345,7 +345,9 @@ std::string nothing_left(const Resumed& resumed, const RunOptions& options,
   const std::string outcome = summary.value("outcome", "interrupted");
   const bool is_concluded =
       (outcome == "finished" || outcome == "stopped early") && summary.at("steps") == progress.step;
-  if (resumed.checkpoint == newest_checkpoint(resumed.run) && !is_concluded) return {};
+  std::error_code unknown;  // the best checkpoint may be a link to the newest
+  if (!is_concluded && fs::equivalent(resumed.checkpoint, newest_checkpoint(resumed.run), unknown))
+    return {};
   if (!by_steps && !by_epochs)
     return fmt::format(
         "{0}: nothing to do and nothing changed: the run ended early, after {1} without a better "

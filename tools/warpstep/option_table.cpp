@@ -113,7 +113,7 @@ OptionGroup data_group() {
                  "neighbours together, for sets larger than memory",
          .check = parsed_by(parse_shuffle)},
         &O::shuffle,
-        with_data,
+        in_train,
         Resume::at_epoch_end,
         shuffle_meaning},
        {{.name = "--sequence",

@@ -193,10 +193,11 @@ std::uint64_t total_steps(const RunOptions& options, std::uint64_t steps_of_epoc
 // Whether --patience watches the validation loss; else the accuracy.
 bool watches_loss(const RunOptions& options, bool is_text);
 
-// Given options that these others make useless, one sentence each: "--rms-alpha has no effect
-// without --optimizer rmsprop".
+// Given options that these others, or the steps that the run has done, make useless, one sentence
+// each: "--rms-alpha has no effect without --optimizer rmsprop".
 std::vector<std::string> useless_options(const Parser& parser, const RunOptions& options,
-                                         bool is_text, std::string_view backend);
+                                         bool is_text, std::string_view backend,
+                                         std::uint64_t steps_done);
 
 // Values of the engine; all throw UsageError for options that do not go together.
 // Of this user, for what a machine is measured for once: by --plan-cache; empty: none.

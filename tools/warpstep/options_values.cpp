@@ -273,7 +273,7 @@ Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t
 }
 
 std::vector<std::string> useless_options(const Parser& parser, const RunOptions& o, bool is_text,
-                                         std::string_view backend) {
+                                         std::string_view backend, std::uint64_t steps_done) {
   const bool is_step = o.lr_schedule == "step", watches = o.patience > 0;
   const bool is_adam = o.optimizer == "adam" || o.optimizer == "adamw";
   const bool is_rmsprop = o.optimizer == "rmsprop";
@@ -320,6 +320,9 @@ std::vector<std::string> useless_options(const Parser& parser, const RunOptions&
     if (!need.is_met && parser.has(need.option) && parser.given(need.option) &&
         changed.contains(std::string(need.option)))
       useless.push_back(fmt::format("{} has no effect without {}", need.option, need.others));
+  if (steps_done > 0 && parser.given("--eval-first") && o.eval_first == "on")
+    useless.push_back(fmt::format(
+        "--eval-first on has no effect on a run that continues after step {}", steps_done));
   return useless;
 }
 

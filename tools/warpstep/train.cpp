@@ -427,7 +427,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   run.set_log_every(job.options.log_every);
   const Json config = write_config(job, weights, tokenizer, run);
   announce(job, useless_options(parser, job.options, job.training.is_text(),
-                                job.device.backend->name()));
+                                job.device.backend->name(), progress.step));
   if (request.check_numerics) say("{}\n", slow_check);
   const Json machine = machine_record(job.device.allowed, gpu_of(*job.device.backend));
   job.throughput = throughput_of(job);

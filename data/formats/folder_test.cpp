@@ -219,6 +219,8 @@ TEST(Folder, PassesOverWhatSystemsLeave) {
   EXPECT_EQ(test->size(), 2U);
   EXPECT_THAT(test->classes(), ElementsAre("0", "1"));
   EXPECT_THAT(test->passed_over(), ElementsAre("1/Thumbs.db", "__MACOSX"));
+  put(folder / "test/1/license_plate_1.png", some_png(small_image));
+  EXPECT_EQ(open(folder.path(), Split::test)->size(), 3U) << "an image, whatever its name";
 }
 
 TEST(Folder, WithoutImagesIsNone) {

@@ -33,6 +33,8 @@ void check_image_name(const std::string& path) {
 // Left in folders by systems and people; list_folder() leaves out names that begin with a dot.
 bool is_extra(const Entry& entry) {
   if (entry.folder) return entry.name == "__MACOSX";
+  if (const std::string path(entry.name); has_png_name(path) || has_jpeg_name(path))
+    return false;  // license_plate_1.png
   std::string name(entry.name);
   std::ranges::transform(name, name.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

@@ -14,7 +14,7 @@
 namespace warpstep::data {
 namespace {
 
-constexpr std::uint64_t most_bytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t most_bytes = std::uint64_t{512} << 20;  // a million long tokens have 150 MB
 constexpr int most_levels = 16;
 constexpr std::size_t most_vocabulary = std::size_t{1} << 21;
 

@@ -234,6 +234,8 @@ PackSummary pack(const std::string& from, const std::string& out, const PackOpti
     const auto sink = make_pack_sink(*set, fmt::format("{}/{}", folder.path(), name(split)),
                                      options.to, options.shard_bytes);
     pack_split(*set, *sink, options, progress, summary);
+    const std::vector<std::string> others = set->passed_over();
+    summary.passed_over.insert(summary.passed_over.end(), others.begin(), others.end());
   }
   if (options.to == PackTo::tar)
     write_atomically(folder.path() + "/classes.txt", class_lines(*sets.front().second));

@@ -103,11 +103,12 @@ struct PackOptions {
 
 struct PackSummary {
   std::uint64_t samples = 0;
-  std::uint64_t files = 0;       // tar or safetensors
-  std::uint64_t bytes = 0;       // of these files
-  std::uint64_t from_bytes = 0;  // of the original samples
-  std::uint64_t seekable = 0;    // JPEG files that can now be read in part
-  std::uint64_t kept = 0;        // JPEG files that cannot: progressive
+  std::uint64_t files = 0;               // tar or safetensors
+  std::uint64_t bytes = 0;               // of these files
+  std::uint64_t from_bytes = 0;          // of the original samples
+  std::uint64_t seekable = 0;            // JPEG files that can now be read in part
+  std::uint64_t kept = 0;                // JPEG files that cannot: progressive
+  std::vector<std::string> passed_over;  // files that are no samples: Dataset::passed_over()
 };
 
 // Writes the splits of `from` to the folder `out`, which must not exist or be empty. Writes to

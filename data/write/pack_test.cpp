@@ -85,6 +85,18 @@ TEST_F(Pack, KeepsPixelsLabelsAndClassesInEveryFormat) {
   }
 }
 
+TEST_F(Pack, KeepsTheAccessOfAFolderThatItFills) {
+  std::filesystem::create_directory(out_);
+  std::filesystem::permissions(out_, std::filesystem::perms::owner_all);
+  pack(from_, out_);
+  EXPECT_EQ(std::filesystem::status(out_).permissions(), std::filesystem::perms::owner_all);
+}
+
+TEST_F(Pack, SaysWhatItPassedOver) {
+  put(from_ + "/train/cat/notes.txt", std::string("x"));
+  EXPECT_EQ(pack(from_, out_).passed_over.size(), 1U);
+}
+
 TEST_F(Pack, GivesTheSameBytesForAnyNumberOfWorkers) {
   for (const PackTo to : {PackTo::tar, PackTo::encoded, PackTo::decoded}) {
     PackOptions options;

@@ -303,7 +303,9 @@ class Encoder {
           tokenizer_.encode(part, ids, scratch);
         },
         [&] { ids.push_back(*tokenizer_.end_of_text()); });
-    if (options_.end_of_text && chunk.ends_text) ids.push_back(*tokenizer_.end_of_text());
+    const bool has_end = !ids.empty() && ids.back() == tokenizer_.end_of_text();
+    if (options_.end_of_text && chunk.ends_text && !has_end)
+      ids.push_back(*tokenizer_.end_of_text());
     return ids;
   }
 

@@ -173,6 +173,8 @@ TEST_F(Tokenize, PutsEndOfTextBetweenTexts) {
   EXPECT_EQ(decoded(data.train), "one<|endoftext|>two<|endoftext|>3<|endoftext|>4<|endoftext|>");
   EXPECT_EQ(data.train.size(), 3U + 1 + 3 + 1 + 1 + 1 + 1 + 1);
   EXPECT_EQ(data.train.token(3), 256U);
+  EXPECT_EQ(run({text("d", "5<|endoftext|>"), text("e", "6")}, options).train.size(), 3U)
+      << "one token between texts, also where the first has it at its end";
   options.end_of_text = false;
   EXPECT_EQ(run(texts, options).train.size(), 3U + 13 + 3 + 1 + 1 + 13);
   options.end_of_text = true;

@@ -1,6 +1,7 @@
 #include "data/write/writers.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -60,7 +61,15 @@ NewFolder::NewFolder(const std::string& out) : out_(fs::absolute(out).lexically_
   folder_ = out_.parent_path() / fmt::format(".{}.tmp-{}", out_.filename().string(), ::getpid());
   fs::create_directories(out_.parent_path());
   fs::remove_all(folder_);  // left by a killed process with the same number
-  fs::create_directory(folder_);
+  struct stat before {};
+  const bool has_owner = replaces && ::stat(out_.c_str(), &before) == 0;
+  const auto create = [&] {  // with the access that the user gave to the folder that it replaces
+    fs::create_directory(folder_);
+    if (!has_owner) return;
+    if (::chown(folder_.c_str(), static_cast<uid_t>(-1), before.st_gid) != 0) return;
+    fs::permissions(folder_, static_cast<fs::perms>(before.st_mode & 07777));
+  };
+  create();
   if (!replaces) return;
   // As commit() does, but before the work: a folder where a disk is mounted cannot be replaced.
   std::error_code error;
@@ -72,7 +81,7 @@ NewFolder::NewFolder(const std::string& out) : out_(fs::absolute(out).lexically_
         "a folder in it",
         out, error.message());
   }
-  fs::create_directory(folder_);
+  create();
 }
 
 NewFolder::~NewFolder() {

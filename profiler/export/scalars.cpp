@@ -35,7 +35,8 @@ std::vector<Scalar> scalars_of(const Record& record) {
 }
 
 std::optional<Scalar> machine_scalar(std::string_view metric, double value) {
-  const bool of_core = metric.starts_with("cpu ") && metric != "cpu %";
+  const bool of_core =
+      metric.starts_with("cpu ") && metric.size() > 4 && metric[4] >= '0' && metric[4] <= '9';
   if (of_core || metric.ends_with("throttle reasons")) return std::nullopt;
   std::string_view unit;
   for (const auto& [end, replacement] :

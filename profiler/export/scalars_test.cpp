@@ -39,6 +39,9 @@ TEST(Scalars, MapEveryNumberOfARecord) {
 TEST(Scalars, NameTheMachinesSamples) {
   EXPECT_THAT(machine_scalar("cpu %", 50), Optional(scalar("system/cpu_percent", 50)));
   EXPECT_EQ(machine_scalar("cpu 0 %", 99), std::nullopt);
+  EXPECT_THAT(machine_scalar("cpu throttled %", 5),
+              Optional(scalar("system/cpu_throttled_percent", 5)));
+  EXPECT_THAT(machine_scalar("cpu power W", 90), Optional(scalar("system/cpu_power_W", 90)));
   EXPECT_THAT(machine_scalar("process rss bytes", 2e6),
               Optional(scalar("system/process_rss_MB", 2)));
   EXPECT_THAT(machine_scalar("disk read bytes/s", 5e5),

@@ -152,14 +152,22 @@ class SpaceBuilder {
     return session_.windows.empty() || recorded_.has(step.step);
   }
 
+  bool has_spans() const {
+    return std::ranges::any_of(session_.spans, [this](const Span& span) {
+      const Kind kind = session_.kind(span);
+      return kind != Kind::mark && kind != Kind::counter;
+    });
+  }
+
   // A step is what xprof knows as one: an event "train" with a number, marked as a root of others.
   void add_steps() {
+    const bool only_parts = !has_spans();
     for (const Step& step : session_.steps) {
       if (!is_shown(step)) continue;
       ProtoMessage stats = host_.number("step_num", step.step);
       host_.add(facts_.trainer_id, step.begin_ns, step.end_ns, "train",
                 stats.fields(host_.number("_r", 1)));
-      if (session_.windows.empty()) add_parts(step);
+      if (only_parts) add_parts(step);
     }
   }
 

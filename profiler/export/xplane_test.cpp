@@ -107,6 +107,15 @@ TEST(XPlane, ARunThatRecordedStepsAloneHasTheirParts) {
   EXPECT_EQ(lines["main"][1].duration_ps, 5'000'000U);
 }
 
+// As of a process that was killed within its window.
+TEST(XPlane, HasNoPartsBesideSpansWithoutAWindow) {
+  SessionBuilder builder = host_session(2);
+  builder.raw().windows.clear();
+  const std::string space = xplane_space(builder.build());
+  for (const XEvent& event : lines_of(planes_of(space)[0])["main"])
+    EXPECT_NE(event.name, "kernels");
+}
+
 TEST(XPlane, LiesWhereItsReadersLook) {
   EXPECT_EQ(xplane_name(device_session().build()),
             "plugins/profile/2023_11_14_22_13_20/train-1.xplane.pb");

@@ -137,6 +137,13 @@ CoreSources find_core_sources(const path& proc, const path& root) {
   std::error_code none;
   if (!groups.v2.empty() && std::filesystem::exists(groups.v2.front() / "cpu.pressure", none))
     sources.pressure_group = groups.v2.front();
+  // Most systems let only root read the energy. Subdomains (intel-rapl:0:0) are parts of packages.
+  for (int number = 0;; ++number) {
+    const path domain = root / "sys/class/powercap" / fmt::format("intel-rapl:{}", number);
+    if (!std::filesystem::exists(domain, none)) break;
+    if (first_line(domain / "name").starts_with("package") && number_of(domain / "energy_uj"))
+      sources.packages.push_back(domain);
+  }
   return sources;
 }
 
@@ -186,6 +193,9 @@ CoreReading read_cores(const CoreSources& sources,
         *vmstat, {"pgsteal_kswapd", "pgsteal_direct", "pgsteal_khugepaged", "pgsteal_proactive"});
     reading.swapped = sum_of(*vmstat, {"pswpin", "pswpout"});
   }
+  for (const path& package : sources.packages)
+    if (const auto energy = number_of(package / "energy_uj"))
+      reading.packages.push_back({*energy, number_of(package / "max_energy_range_uj").value_or(0)});
   for (const path& group : sources.memory_groups)
     if (const auto limit = limit_of(group)) {
       const MemoryLimit memory = read_limit(group, *limit);
@@ -279,6 +289,20 @@ void add_quotas(const CoreReading& before, const CoreReading& after, double per_
       {"cpu throttled %", static_cast<double>(most->throttled_ns) * 1e-7 * per_second});
 }
 
+// Of all packages together.
+void add_power(const CoreReading& before, const CoreReading& after, double per_second,
+               std::vector<Metric>& metrics) {
+  if (after.packages.empty() || before.packages.size() != after.packages.size()) return;
+  std::uint64_t microjoules = 0;
+  for (std::size_t i = 0; i < after.packages.size(); ++i) {
+    const EnergyReading &then = before.packages[i], &now = after.packages[i];
+    const bool began_again = now.microjoules < then.microjoules;
+    if (began_again && now.range < then.microjoules) return;
+    microjoules += now.microjoules - then.microjoules + (began_again ? now.range : 0);
+  }
+  metrics.push_back({"cpu power W", static_cast<double>(microjoules) * 1e-6 * per_second});
+}
+
 }  // namespace
 
 std::vector<Metric> rates(const CoreReading& before, const CoreReading& after) {
@@ -288,6 +312,7 @@ std::vector<Metric> rates(const CoreReading& before, const CoreReading& after) {
   const double per_second = 1e9 / ns;
   add_threads(before, after, 100 / ns, metrics);
   add_quotas(before, after, per_second, metrics);
+  add_power(before, after, per_second, metrics);
   for (const auto& [name, us] : after.pressure_us) {
     const auto then = before.pressure_us.find(name);
     if (then != before.pressure_us.end())

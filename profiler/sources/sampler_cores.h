@@ -21,8 +21,9 @@ struct CoreSources {
   std::vector<std::filesystem::path> cpu_groups;     // with a quota
   std::vector<std::filesystem::path> memory_groups;  // with a limit
   std::filesystem::path pressure_group;              // with its own pressure files; or empty
+  std::vector<std::filesystem::path> packages;       // RAPL domains whose energy can be read
 };
-// `root` has sys/fs/cgroup and proc/self/cgroup.
+// `root` has sys/fs/cgroup, sys/class/powercap and proc/self/cgroup.
 CoreSources find_core_sources(const std::filesystem::path& proc, const std::filesystem::path& root);
 
 struct ThreadReading {
@@ -31,6 +32,9 @@ struct ThreadReading {
 };
 struct QuotaReading {
   std::uint64_t periods = 0, throttled = 0, throttled_ns = 0;
+};
+struct EnergyReading {
+  std::uint64_t microjoules = 0, range = 0;  // it begins again at 0 after `range`
 };
 struct MemoryLimit {
   std::uint64_t limit_bytes = 0, used_bytes = 0, free_bytes = 0;
@@ -47,6 +51,7 @@ struct CoreReading {
   std::optional<std::uint64_t> major_faults;
   std::optional<std::uint64_t> reclaimed, swapped;  // pages
   std::optional<MemoryLimit> memory;                // the tightest
+  std::vector<EnergyReading> packages;              // of the CPU, as CoreSources::packages
 };
 // `names` as record::named_threads(). Files that are not there are no problem: containers and older
 // kernels lack some. Throws only std::bad_alloc.

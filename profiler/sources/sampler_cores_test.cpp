@@ -116,6 +116,30 @@ TEST(SamplerCores, ReadsQuotasAndLimitsOfBothVersions) {
   }
 }
 
+TEST(SamplerCores, PowerIsThatOfAllPackages) {
+  Tree tree;
+  const auto write = [&tree](int number, const char* name, const char* energy) {
+    const std::string domain = "sys/class/powercap/intel-rapl:" + std::to_string(number) + "/";
+    tree.write(domain + "name", std::string(name) + "\n")
+        .write(domain + "energy_uj", std::string(energy) + "\n")
+        .write(domain + "max_energy_range_uj", "100000000\n");
+  };
+  write(0, "package-0", "1000000");
+  write(1, "psys", "1000000");  // has the packages in it
+  write(2, "package-1", "99000000");
+  const CoreSources sources = find_core_sources(tree.root() / "proc", tree.root());
+  CoreReading before = read_cores(sources, {});
+  write(0, "package-0", "31000000");
+  write(1, "psys", "90000000");
+  write(2, "package-1", "9000000");  // began again
+  CoreReading after = read_cores(sources, {});
+  before.at_ns = 0;
+  after.at_ns = 500'000'000;
+  EXPECT_THAT(rates(before, after), Contains(metric("cpu power W", 80)));
+  after.packages.pop_back();
+  EXPECT_THAT(rates(before, after), Not(Contains(metric("cpu power W", 80))));
+}
+
 TEST(SamplerCores, LeaveOutWhatAKernelDoesNotHave) {
   Tree tree;
   const CoreSources sources = find_core_sources(tree.root() / "proc", tree.root());

@@ -119,6 +119,11 @@ std::string size_text(const Json& set) {
                      channels);
 }
 
+// Files of a folder that are no samples.
+void print_passed_over(const std::vector<std::string>& names) {
+  if (!names.empty()) fmt::print("  passed over: {}\n", data::first_few(names));
+}
+
 void print(const std::string& split, const Json& set) {
   const auto images = set["samples"].get<std::int64_t>();
   const auto classes = static_cast<std::int64_t>(set["classes"].size());
@@ -142,8 +147,7 @@ void print(const std::string& split, const Json& set) {
         "it\n",
         set["with_alpha"].get<std::uint64_t>());
   if (set.contains("passed_over"))
-    fmt::print("  passed over: {}\n",
-               data::first_few(set["passed_over"].get<std::vector<std::string>>()));
+    print_passed_over(set["passed_over"].get<std::vector<std::string>>());
   fmt::print("  fingerprint {}\n", set["fingerprint"].get<std::string>());
 }
 
@@ -221,6 +225,7 @@ int pack(const Parser& parser, const DataPackOptions& options) {
   if (summary.seekable + summary.kept > 0)
     fmt::print("  {} JPEG files can be read in part, {} progressive ones are unchanged\n",
                summary.seekable, summary.kept);
+  print_passed_over(summary.passed_over);
   return done;
 }
 
@@ -311,11 +316,15 @@ int verify(const std::string& spec) {
   if (data::has_tokens(spec)) return verify_tokens(spec);
   std::uint64_t bad = 0;
   std::uint64_t all = 0;
+  std::vector<std::string> passed_over;
   for (const auto& [split, set] : open_splits(spec)) {
     bad += verify_split(*set);
     all += set->size();
+    const std::vector<std::string> others = set->passed_over();
+    passed_over.insert(passed_over.end(), others.begin(), others.end());
   }
   fmt::print("{}: {} of {} samples are good\n", spec, all - bad, all);
+  print_passed_over(passed_over);
   return bad == 0 ? done : failed;
 }
 

@@ -24,6 +24,7 @@
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/peaks.h"
 #include "tools/warpstep/pinning.h"
+#include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/throughput.h"
@@ -71,7 +72,8 @@ double calibrated_span_ns() {
   return ns;
 }
 
-// The session of an earlier part of a resumed run gets another name.
+// The session of an earlier part of a resumed run gets another name, and its exports the folder
+// that they would be written to now.
 void keep_earlier_session(const fs::path& path, std::uint64_t step) {
   if (!fs::exists(path)) return;
   fs::path earlier = path;
@@ -79,6 +81,13 @@ void keep_earlier_session(const fs::path& path, std::uint64_t step) {
   for (int again = 2; fs::exists(earlier); ++again)  // resumed from there before
     earlier.replace_filename(fmt::format("session-until-{:08}-{}.prof", step, again));
   fs::rename(path, earlier);
+  // Readers take a folder of exports as one run's: those of two sessions in it would mix.
+  const fs::path exports = path.parent_path() / "trace";
+  for (const std::string_view format : export_folder::all) {
+    if (!fs::exists(exports / format)) continue;
+    fs::create_directories(exports / earlier.stem());
+    fs::rename(exports / format, exports / earlier.stem() / format);
+  }
 }
 
 std::optional<profiler::RankAddress> rank_of(const RunOptions& options) {

@@ -219,9 +219,12 @@ TEST_F(Profile, LeavesNoTraceWhenOff) {
 TEST_F(Profile, KeepsTheSessionsOfAResumedRunApart) {
   const std::string other = *folder_ / "resumed";
   ASSERT_EQ(run(short_run(data(), other)).exit_code, 0);
+  ASSERT_EQ(run({"export", other, "--tensorboard"}).exit_code, 0);
   const Ended ended = run({"train", "--resume", other, "--epochs", "3"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_TRUE(fs::is_regular_file(other + "/session-until-00000012.prof"));
+  EXPECT_FALSE(fs::exists(other + "/trace/tensorboard")) << "TensorBoard would show both";
+  EXPECT_TRUE(fs::exists(other + "/trace/session-until-00000012/tensorboard"));
   EXPECT_EQ(report(other).at("tables")["steps"].size(), 6U);
 }
 

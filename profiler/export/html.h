@@ -141,16 +141,31 @@ std::string bound_class(const std::string& bound);
 constexpr std::size_t bars_a_lane = 500;     // of one step; neighbours are merged to stay below
 constexpr std::size_t bars_a_page = 60'000;  // about 1.2 MB: later steps have no lanes
 
+constexpr std::size_t names_a_mix = 4;       // of a merged bar; the others are only counted
+constexpr std::size_t mixes_a_page = 2'000;  // of several names; later ones are only counted
+
 struct LaneBar {
   std::uint64_t begin_ns = 0, end_ns = 0;  // from the step's begin
   std::uint32_t name = 0;                  // into Lanes::names
   std::uint32_t css = 0;                   // into Lanes::classes
   std::uint32_t row = 0;                   // nested ones are below
+  // Of several bars merged into one, with the gaps between them:
+  std::uint32_t mix = ~0U;   // into Lanes::mixes; ~0: not merged
+  std::uint64_t sum_ns = 0;  // their time, without the gaps
 };
+
+struct LaneTotal {
+  std::uint32_t name = 0;  // into Lanes::names
+  std::uint64_t bars = 0, ns = 0;
+};
+
+// Names and how many bars of each, most first. The name ~0 stands for all that are not listed.
+using LaneMix = std::vector<std::pair<std::uint32_t, std::uint64_t>>;
 
 struct LaneStep {
   std::uint64_t step = 0, length_ns = 0;
   std::vector<std::vector<LaneBar>> bars;                      // by lane
+  std::vector<std::vector<LaneTotal>> totals;                  // by lane, before bars were merged
   std::vector<std::pair<std::uint64_t, std::uint64_t>> queue;  // ns from the begin, batches ready
 };
 
@@ -158,6 +173,7 @@ struct Lanes {
   std::vector<std::string> lanes;    // "main", "loader 0", "stream 7"
   std::vector<std::uint32_t> rows;   // of each lane, at least 1
   std::vector<std::string> names;    // of bars
+  std::vector<LaneMix> mixes;        // what merged bars stand for, each once
   std::vector<std::string> classes;  // that colour them
   std::vector<std::string> kinds;    // what a class stands for, for the legend
   std::vector<LaneStep> steps;       // those of the windows, in order
@@ -166,7 +182,10 @@ struct Lanes {
 };
 Lanes find_lanes(const Session& session, const LoaderView& loader);
 
-Json to_json(const Lanes& lanes);  // times in units of 100 ns
+// Times are in units of 100 ns, those of totals in ns. A bar is its row, class, name, begin after
+// the end of the bar before, and length. A merged one has -1 - mix for a name, and a sixth number:
+// its length less its sum. Totals are left out for a name that has one bar, and that one unmerged.
+Json to_json(const Lanes& lanes);
 // The chart of one of the steps; the script draws the others in its place.
 std::string lanes_chart(const Lanes& lanes, std::size_t step);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "profiler/analysis/device.h"
 #include "profiler/export/html.h"
@@ -42,19 +43,18 @@ std::string queue_lane(const Lanes& lanes, const LaneStep& step, int top) {
 Table totals(const Lanes& lanes, const LaneStep& step) {
   Table table{.key = "lanes",
               .title = fmt::format("Step {} by lane", step.step),
-              .note = "The sum of each name's bars; nested ones count in what is around them too.",
+              .note =
+                  "The sum of each name's bars; nested ones count in what is around them too. "
+                  "Bars that the chart merges count one by one.",
               .columns = {{"lane", "lane"},
                           {"what", "what"},
                           {"count", "bars", Unit::count},
                           {"time_ns", "time", Unit::ns}}};
   for (std::size_t lane = 0; lane < lanes.lanes.size(); ++lane) {
-    std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>> sums;
-    for (const LaneBar& bar : step.bars[lane]) {
-      ++sums[bar.name].first;
-      sums[bar.name].second += static_cast<std::int64_t>(bar.end_ns - bar.begin_ns);
-    }
-    for (const auto& [name, sum] : sums)
-      table.rows.push_back({lanes.lanes[lane], lanes.names[name], sum.first, sum.second});
+    for (const LaneTotal& total : step.totals[lane])
+      table.rows.push_back({lanes.lanes[lane], lanes.names[total.name],
+                            static_cast<std::int64_t>(total.bars),
+                            static_cast<std::int64_t>(total.ns)});
   }
   return table;
 }
@@ -69,6 +69,27 @@ std::string legend(const Lanes& lanes) {
   return html;
 }
 
+constexpr std::uint32_t unmerged = ~0U;  // LaneBar::mix
+constexpr std::uint32_t others = ~0U;    // the name of the rest of a mix
+
+// The script has the same rules.
+std::string title_of(const Lanes& lanes, const LaneBar& bar) {
+  const auto time = [](std::uint64_t ns) { return quantity(static_cast<double>(ns), Unit::ns); };
+  if (bar.mix == unmerged)
+    return fmt::format("{}, {}", lanes.names[bar.name], time(bar.end_ns - bar.begin_ns));
+  const LaneMix& mix = lanes.mixes[bar.mix];
+  std::uint64_t bars = 0;
+  std::string names;
+  for (const auto& [name, count] : mix) {
+    bars += count;
+    names += fmt::format("{}{} {}", names.empty() ? ": " : ", ", count,
+                         name == others ? "more" : lanes.names[name]);
+  }
+  if (mix.size() == 1)
+    names = mix[0].first == others ? "" : fmt::format(" of {}", lanes.names[mix[0].first]);
+  return fmt::format("{} bars{}, {} in all", bars, names, time(bar.sum_ns));
+}
+
 std::string bars_of(const Lanes& lanes, const LaneStep& step, std::size_t lane, int top) {
   std::string html;
   const double length = static_cast<double>(step.length_ns);
@@ -78,8 +99,7 @@ std::string bars_of(const Lanes& lanes, const LaneStep& step, std::size_t lane, 
     const std::string css = lanes.classes[bar.css] + (ns > 0.006 * length ? " w" : "");
     html += html::bar(css, static_cast<double>(bar.begin_ns) / length,
                       top + static_cast<int>(bar.row) * row_height, std::max(ns / length, 0.0008),
-                      row_height - 1,
-                      fmt::format("{}, {}", lanes.names[bar.name], quantity(ns, Unit::ns)));
+                      row_height - 1, title_of(lanes, bar));
   }
   return html;
 }
@@ -259,24 +279,67 @@ class Collector {
     }
   }
 
+  static std::vector<LaneTotal> totals_of(const std::vector<LaneBar>& bars) {
+    std::map<std::uint32_t, LaneTotal> sums;
+    for (const LaneBar& bar : bars) {
+      LaneTotal& sum = sums[bar.name];
+      sum.name = bar.name;
+      ++sum.bars;
+      sum.ns += bar.end_ns - bar.begin_ns;
+    }
+    std::vector<LaneTotal> result;
+    for (const auto& [name, sum] : sums) result.push_back(sum);
+    return result;
+  }
+
+  // The number of a mix of two bars or more. A page with many of them keeps names of the first.
+  std::uint32_t mix_of(LaneMix mix) {
+    std::ranges::sort(mix, [](const auto& a, const auto& b) {
+      return std::tie(b.second, a.first) < std::tie(a.second, b.first);
+    });
+    const bool is_full = mix.size() > 1 && lanes_.mixes.size() >= mixes_a_page;
+    const std::size_t named = is_full ? 0 : names_a_mix;
+    if (mix.size() > named) {
+      std::uint64_t rest = 0;
+      for (std::size_t i = named; i < mix.size(); ++i) rest += mix[i].second;
+      mix.resize(named);
+      mix.emplace_back(others, rest);
+    }
+    const auto [found, is_new] =
+        mixes_.emplace(mix, static_cast<std::uint32_t>(lanes_.mixes.size()));
+    if (is_new) lanes_.mixes.push_back(std::move(mix));
+    return found->second;
+  }
+
   // Neighbours in a row become one bar when they are too short to be seen apart.
   std::vector<LaneBar> thinned(const std::vector<LaneBar>& bars, std::uint64_t length) {
     if (bars.size() <= bars_a_lane) return bars;
     const std::uint64_t least = std::max<std::uint64_t>(length / (bars_a_lane / 2), 1);
     std::vector<LaneBar> result;
+    std::vector<LaneMix> mixes;                 // of each of the result
     std::map<std::uint32_t, std::size_t> last;  // by row
     for (const LaneBar& bar : bars) {
       const auto found = last.find(bar.row);
       if (found != last.end() && bar.end_ns - result[found->second].begin_ns < least) {
         LaneBar& into = result[found->second];
         into.end_ns = std::max(into.end_ns, bar.end_ns);
-        if (into.name != bar.name) into.name = name_of("several");
+        into.sum_ns += bar.end_ns - bar.begin_ns;
         if (into.css != bar.css) into.css = several;
+        LaneMix& mix = mixes[found->second];
+        const auto same = std::ranges::find(mix, bar.name, &LaneMix::value_type::first);
+        if (same == mix.end())
+          mix.emplace_back(bar.name, 1);
+        else
+          ++same->second;
         continue;
       }
       last[bar.row] = result.size();
       result.push_back(bar);
+      result.back().sum_ns = bar.end_ns - bar.begin_ns;
+      mixes.push_back({{bar.name, 1}});
     }
+    for (std::size_t i = 0; i < result.size(); ++i)
+      if (mixes[i].size() > 1 || mixes[i][0].second > 1) result[i].mix = mix_of(mixes[i]);
     return result;
   }
 
@@ -294,6 +357,7 @@ class Collector {
                         std::min(item.end, step.end_ns) - step.begin_ns, item.name, item.css,
                         item.row});
       }
+      result.totals.push_back(totals_of(bars));
       result.bars.push_back(thinned(bars, result.length_ns));
     }
     return result;
@@ -336,6 +400,7 @@ class Collector {
   const Session& session_;
   Lanes lanes_;
   std::map<std::string, std::uint32_t> names_;
+  std::map<LaneMix, std::uint32_t> mixes_;  // their numbers
   std::map<std::uint32_t, std::size_t> thread_lanes_;
   std::vector<std::vector<Item>> items_;  // by lane
   std::size_t queue_at_ = 0;              // into LoaderView::queue
@@ -348,21 +413,64 @@ Lanes find_lanes(const Session& session, const LoaderView& loader) {
   return Collector(session, loader).take();
 }
 
+namespace {
+
+std::uint64_t tenths(std::uint64_t ns) {
+  return (ns + 50) / 100;
+}
+
+Json bars_json(const std::vector<LaneBar>& bars) {
+  Json flat = Json::array();
+  std::uint64_t before = 0;  // the end of the last one
+  for (const LaneBar& bar : bars) {
+    const std::uint64_t begin = tenths(bar.begin_ns), length = tenths(bar.end_ns) - begin;
+    flat.push_back(bar.row);
+    flat.push_back(bar.css);
+    if (bar.mix == unmerged)
+      flat.push_back(bar.name);
+    else
+      flat.push_back(-1 - std::int64_t{bar.mix});
+    flat.push_back(static_cast<std::int64_t>(begin - before));
+    flat.push_back(length);
+    if (bar.mix != unmerged) flat.push_back(static_cast<std::int64_t>(length - tenths(bar.sum_ns)));
+    before = begin + length;
+  }
+  return flat;
+}
+
+Json totals_json(const std::vector<LaneTotal>& totals, const std::vector<LaneBar>& bars) {
+  std::set<std::uint32_t> shown;
+  for (const LaneBar& bar : bars)
+    if (bar.mix == unmerged) shown.insert(bar.name);
+  Json flat = Json::array();
+  for (const LaneTotal& total : totals) {
+    if (total.bars == 1 && shown.contains(total.name)) continue;
+    flat.push_back(total.name);
+    flat.push_back(total.bars);
+    flat.push_back(total.ns);
+  }
+  return flat;
+}
+
+Json mix_json(const LaneMix& mix) {
+  Json flat = Json::array();
+  for (const auto& [name, count] : mix) {
+    flat.push_back(name == others ? -1 : std::int64_t{name});
+    flat.push_back(count);
+  }
+  return flat;
+}
+
+}  // namespace
+
 Json to_json(const Lanes& lanes) {
-  const auto tenths = [](std::uint64_t ns) { return (ns + 50) / 100; };
-  Json steps = Json::array();
+  Json steps = Json::array(), mixes = Json::array();
+  for (const LaneMix& mix : lanes.mixes) mixes.push_back(mix_json(mix));
   for (const LaneStep& step : lanes.steps) {
-    Json bars = Json::array();
-    for (const auto& of_lane : step.bars) {
-      Json flat = Json::array();
-      for (const LaneBar& bar : of_lane) {
-        flat.push_back(bar.row);
-        flat.push_back(bar.css);
-        flat.push_back(bar.name);
-        flat.push_back(tenths(bar.begin_ns));
-        flat.push_back(tenths(bar.end_ns) - tenths(bar.begin_ns));
-      }
-      bars.push_back(std::move(flat));
+    Json bars = Json::array(), totals = Json::array();
+    for (std::size_t lane = 0; lane < step.bars.size(); ++lane) {
+      bars.push_back(bars_json(step.bars[lane]));
+      totals.push_back(totals_json(step.totals[lane], step.bars[lane]));
     }
     Json queue = Json::array();
     for (const auto& [at, ready] : step.queue) {
@@ -372,10 +480,12 @@ Json to_json(const Lanes& lanes) {
     steps.push_back({{"step", step.step},
                      {"length", tenths(step.length_ns)},
                      {"bars", std::move(bars)},
+                     {"totals", std::move(totals)},
                      {"queue", std::move(queue)}});
   }
-  return {{"lanes", lanes.lanes},     {"rows", lanes.rows},       {"names", lanes.names},
-          {"classes", lanes.classes}, {"most", lanes.most_ready}, {"steps", std::move(steps)}};
+  return {{"lanes", lanes.lanes},      {"rows", lanes.rows},       {"names", lanes.names},
+          {"mixes", std::move(mixes)}, {"classes", lanes.classes}, {"most", lanes.most_ready},
+          {"steps", std::move(steps)}};
 }
 
 }  // namespace warpstep::profiler::html

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "profiler/export/export.h"
@@ -358,7 +360,121 @@ TEST(Lanes, MergeWhatIsTooShortToBeSeen) {
   const html::Lanes lanes = html::find_lanes(example.session, example.analysis.loader);
   EXPECT_GT(lanes.steps.front().bars[1].size(), 100U);
   EXPECT_LE(lanes.steps.front().bars[1].size(), html::bars_a_lane);
-  EXPECT_THAT(lanes.names, ::testing::Contains("several"));
+}
+
+// Names of a lane and what they add up to in a step, from the spans themselves.
+using Sums = std::map<std::string, std::pair<std::uint64_t, std::uint64_t>>;
+
+Sums sums_of(const Session& session, const std::string& lane, const Step& step) {
+  Sums sums;
+  for (const Span& span : session.spans) {
+    if (session.threads[span.thread].name != lane) continue;
+    if (span.end_ns <= step.begin_ns || span.begin_ns >= step.end_ns) continue;
+    auto& [bars, ns] = sums[session.name(span.name)];
+    ++bars;
+    ns += std::min(span.end_ns, step.end_ns) - std::max(span.begin_ns, step.begin_ns);
+  }
+  return sums;
+}
+
+TEST(Lanes, CountWhatIsMerged) {
+  const Example example = cpu_example({.batch = 4096, .workers = 1});
+  const Session& session = example.session;
+  const html::Lanes lanes = html::find_lanes(session, example.analysis.loader);
+  for (const html::LaneStep& lane_step : lanes.steps) {
+    const auto step = std::ranges::find(session.steps, lane_step.step, &Step::step);
+    ASSERT_NE(step, session.steps.end());
+    const Sums expected = sums_of(session, "loader 0", *step);
+    EXPECT_GE(expected.at("decode").first, 4096U);
+    Sums found;
+    std::uint64_t bars = 0, ns = 0;
+    for (const html::LaneTotal& total : lane_step.totals[1]) {
+      found[lanes.names[total.name]] = {total.bars, total.ns};
+      bars += total.bars;
+      ns += total.ns;
+    }
+    EXPECT_EQ(found, expected);
+    // Merged bars stand for all of it, too, without the gaps.
+    for (const html::LaneBar& bar : lane_step.bars[1]) {
+      EXPECT_LE(bar.sum_ns, bar.end_ns - bar.begin_ns);
+      ns -= bar.sum_ns;
+      const html::LaneMix alone{{bar.name, 1}};
+      const html::LaneMix& mix = bar.mix == ~0U ? alone : lanes.mixes[bar.mix];
+      for (const auto& [name, count] : mix) bars -= count;
+    }
+    EXPECT_EQ(bars, 0U);
+    EXPECT_EQ(ns, 0U);
+  }
+}
+
+// A session of one step of 1 ms on one thread: the names in turn, each span of `length_ns`.
+Session spans_of(const std::vector<std::string>& names, std::uint64_t spans, std::uint64_t every_ns,
+                 std::uint64_t length_ns) {
+  Session session;
+  session.threads.push_back({.name = "loader 0"});
+  session.windows.push_back({.first_step = 1, .last_step = 1, .complete = 1});
+  session.steps.push_back({.step = 1, .begin_ns = 1000, .end_ns = 1'001'000});
+  for (const std::string& name : names) session.names.push_back({name, Kind::range});
+  for (std::uint64_t i = 0; i < spans; ++i)
+    session.spans.push_back({.begin_ns = 1000 + i * every_ns,
+                             .end_ns = 1000 + i * every_ns + length_ns,
+                             .name = static_cast<std::uint32_t>(i % names.size())});
+  return session;
+}
+
+TEST(Lanes, SayWhatAMergedBarStandsFor) {
+  // Bars are merged up to 4 us: two of these, and the last one stays alone.
+  html::Lanes lanes = html::find_lanes(spans_of({"decode"}, 667, 1500, 1000), {});
+  std::string chart = html::lanes_chart(lanes, 0);
+  EXPECT_THAT(chart, HasSubstr("<title>2 bars of decode, 2.00 us in all</title>"));
+  EXPECT_THAT(chart, HasSubstr("<td>decode</td><td class=\"n\" data-v=\"667\">667</td>"
+                               "<td class=\"n\" data-v=\"667000\">667 us</td>"));
+  lanes = html::find_lanes(spans_of({"decode", "read"}, 667, 1500, 1000), {});
+  chart = html::lanes_chart(lanes, 0);
+  EXPECT_THAT(chart, HasSubstr("<title>2 bars: 1 decode, 1 read, 2.00 us in all</title>"));
+  EXPECT_THAT(chart, Not(HasSubstr("several</td>")));
+  lanes = html::find_lanes(spans_of({"a", "b", "c", "d", "e", "f", "f"}, 7000, 100, 100), {});
+  EXPECT_THAT(html::lanes_chart(lanes, 0),
+              HasSubstr("<title>39 bars: 10 f, 6 a, 6 b, 6 c, 11 more, 3.90 us in all</title>"));
+}
+
+TEST(Lanes, ReachTheScriptWithTheirSums) {
+  const auto json = [](const Session& session) {
+    return html::to_json(html::find_lanes(session, {}));
+  };
+  const Json merged = json(spans_of({"decode"}, 667, 1500, 1000));
+  EXPECT_EQ(merged["steps"][0]["totals"].dump(), "[[0,667,667000]]");
+  EXPECT_EQ(merged["mixes"].dump(), "[[0,2]]");
+  // Each has 500 ns of gaps.
+  EXPECT_THAT(merged["steps"][0]["bars"].dump(),
+              ::testing::StartsWith("[[0,6,-1,0,25,5,0,6,-1,5,25,5,"));
+  // One bar gives its own total.
+  const Json whole = json(spans_of({"decode", "read", "decode"}, 3, 1500, 1000));
+  EXPECT_EQ(whole["steps"][0]["totals"].dump(), "[[0,2,2000]]");
+  EXPECT_EQ(whole["mixes"].dump(), "[]");
+  EXPECT_EQ(whole["steps"][0]["bars"].dump(), "[[0,6,0,0,10,0,6,1,5,10,0,6,0,5,10]]");
+}
+
+TEST(Lanes, BoundWhatMergedBarsAreNamedBy) {
+  std::vector<std::string> names;  // so that no two merged bars are alike
+  for (int i = 0; i < 400; ++i) names.push_back(std::string("name ") + std::to_string(i));
+  Session session = spans_of(names, 667, 1500, 1000);
+  const Session one = session;
+  for (std::uint64_t step = 2; step <= 20; ++step) {
+    const std::uint64_t later = (step - 1) * 1'000'000;
+    session.steps.push_back({.step = step, .begin_ns = 1000 + later, .end_ns = 1'001'000 + later});
+    for (Span span : one.spans) {
+      span.begin_ns += later;
+      span.end_ns += later;
+      span.name = static_cast<std::uint32_t>((span.name * step) % names.size());
+      session.spans.push_back(span);
+    }
+  }
+  session.windows[0].last_step = 20;
+  const html::Lanes lanes = html::find_lanes(session, {});
+  EXPECT_GE(lanes.mixes.size(), html::mixes_a_page);
+  EXPECT_LE(lanes.mixes.size(), html::mixes_a_page + names.size());
+  EXPECT_THAT(html::lanes_chart(lanes, 19), HasSubstr("<title>2 bars, 2.00 us in all</title>"));
 }
 
 }  // namespace

@@ -251,21 +251,50 @@
   const css_of_text = css => css === "c-data" ? "on-hatch" : css === "s1" || css === "s3" ? "on-deep"
     : light.has(css) ? "on-light" : "";
 
+  // Five numbers a bar; `later`: than the end of the bar before. A merged one has
+  // -1 - mix for a name, and a sixth number: how much longer it is than the sum of what it stands for.
+  function bars_of(flat) {
+    const bars = [];
+    let end = 0;
+    for (let i = 0; i < flat.length; i += flat[i + 2] < 0 ? 6 : 5) {
+      const [row, css, name, later, long, gaps] = flat.slice(i, i + 6);
+      const begin = end + later;
+      end = begin + long;
+      bars.push(name < 0 ? { row, css, begin, long, sum: long - gaps, mix: data.mixes[-1 - name] }
+        : { row, css, name, begin, long });
+    }
+    return bars;
+  }
+  const name_of = ({ name, mix }) => !mix ? data.names[name]
+    : mix.length === 2 && mix[0] >= 0 ? data.names[mix[0]] : "several";
+  function title_of(bar) {
+    if (!bar.mix) return data.names[bar.name] + ", " + time(bar.long);
+    const counts = [];
+    let count = 0;
+    for (let i = 0; i < bar.mix.length; i += 2) {
+      count += bar.mix[i + 1];
+      counts.push(bar.mix[i + 1] + " " + (bar.mix[i] < 0 ? "more" : data.names[bar.mix[i]]));
+    }
+    const names = counts.length > 1 ? ": " + counts.join(", ")
+      : bar.mix[0] < 0 ? "" : " of " + data.names[bar.mix[0]];
+    return count + " bars" + names + ", " + time(bar.sum) + " in all";
+  }
+
   function draw_bars(group, flat, length, width) {
     const top = Number(group.dataset.top), parts = [];
-    for (let i = 0; i < flat.length; i += 5) {
-      const [row, css, name, begin, long] = flat.slice(i, i + 5);
+    for (const entry of bars_of(flat)) {
+      const { row, css, begin, long } = entry;
       const x = Math.max(0, (begin / length - from) / (to - from));
       const end = Math.min(1, ((begin + long) / length - from) / (to - from));
       if (end < 0 || x > 1 || end < x) continue;
       const pixels = (end - x) * width, y = top + row * row_height;
       const bar = svg("rect", { class: data.classes[css] + (pixels > 3 ? " w" : ""), x: x * 100 + "%", y,
         width: Math.max(pixels, 1) / width * 100 + "%", height: row_height - 1 });
-      bar.append(svg("title", {}, data.names[name] + ", " + time(long)));
+      bar.append(svg("title", {}, title_of(entry)));
       parts.push(bar);
       const room = Math.floor((pixels - 8) / character);
       if (room < 5) continue;
-      const text = data.names[name];
+      const text = name_of(entry);
       parts.push(svg("text", { x: x * width + 4, y: y + 12, class: css_of_text(data.classes[css]) },
         text.length <= room ? text : text.slice(0, room - 1) + "\u2026"));
     }
@@ -304,16 +333,15 @@
   function fill_table(step) {
     const body = figure.querySelector("tbody"), rows = [];
     data.lanes.forEach((lane, at) => {
-      const sums = new Map(), flat = step.bars[at];
-      for (let i = 0; i < flat.length; i += 5) {
-        const sum = sums.get(flat[i + 2]) || [0, 0];
-        sums.set(flat[i + 2], [sum[0] + 1, sum[1] + flat[i + 4]]);
-      }
-      for (const [name, [count, tenths]] of sums) {
+      const sums = new Map(), flat = step.totals[at];
+      for (let i = 0; i < flat.length; i += 3) sums.set(flat[i], [flat[i + 1], flat[i + 2]]);
+      for (const { name, long, mix } of bars_of(step.bars[at]))  // names without a total have one
+        if (!mix && !sums.has(name)) sums.set(name, [1, long * 100]);
+      for (const [name, [count, ns]] of Array.from(sums).sort((a, b) => a[0] - b[0])) {
         const row = make("tr");
         row.append(make("th", lane, { scope: "row" }), make("td", data.names[name]),
           make("td", String(count), { class: "n", "data-v": count }),
-          make("td", time(tenths), { class: "n", "data-v": tenths * 100 }));
+          make("td", time(ns / 100), { class: "n", "data-v": ns }));
         rows.push(row);
       }
     });

@@ -68,11 +68,25 @@ void note_losses(const Losses& losses, std::vector<std::string>& notes) {
         many(losses.damaged_records, "record")));
 }
 
+std::string cut_text(const Window& window) {
+  return fmt::format(
+      "the session ends inside the window of steps {}-{}: the run was killed there, or still "
+      "trained; {}",
+      window.first_step, window.last_step,
+      window.complete == 0 ? "the window is left out, because the GPU's work in it was not yet "
+                             "written"
+      : window.deep != 0   ? "the GPU's work in the window was not yet written"
+                           : "the window counts up to its last whole step");
+}
+
 void note_windows(const Session& session, std::vector<std::string>& notes) {
-  for (const Window& window : session.windows)
-    if (window.complete == 0)
+  for (const Window& window : session.windows) {
+    if (window.cut != 0)
+      notes.push_back(cut_text(window));
+    else if (window.complete == 0)
       notes.push_back(fmt::format("the run ended in the window of steps {}-{}, which is left out",
                                   window.first_step, window.last_step));
+  }
   if (session.windows.empty())
     notes.emplace_back("no step was recorded with spans: only per-step totals are known");
 }

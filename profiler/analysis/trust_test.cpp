@@ -123,6 +123,20 @@ TEST(Trust, TellsOfWindowsThatDidNotEnd) {
   EXPECT_EQ(trust.overhead_ns, 0);
 }
 
+TEST(Trust, TellsOfAWindowInWhichTheSessionEnds) {
+  SessionBuilder builder = quiet();
+  Window& window = builder.raw().windows.back();
+  window.cut = 1;
+  const auto notes = [&] { return trust_of(builder).notes; };
+  EXPECT_THAT(notes(), Contains("the session ends inside the window of steps 1-2: the run was "
+                                "killed there, or still trained; the window counts up to its last "
+                                "whole step"));
+  window.deep = 1;
+  EXPECT_THAT(notes(), Contains(HasSubstr("the GPU's work in the window was not yet written")));
+  window.complete = 0;
+  EXPECT_THAT(notes(), Contains(AllOf(HasSubstr("steps 1-2"), HasSubstr("is left out"))));
+}
+
 TEST(Trust, KnowsTheClocksError) {
   SessionBuilder builder = quiet();
   builder.gpu();

@@ -76,11 +76,15 @@ Table windows(const Session& session) {
                           {"time_ns", "length", Unit::ns},
                           {"device", "device activities"},
                           {"complete", "complete"}}};
-  for (const Window& window : session.windows)
-    table.rows.push_back({static_cast<std::int64_t>(window.first_step),
-                          static_cast<std::int64_t>(window.last_step),
-                          static_cast<std::int64_t>(window.end_ns - window.begin_ns),
-                          window.deep != 0 ? "yes" : "no", window.complete != 0 ? "yes" : "no"});
+  for (const Window& window : session.windows) {
+    const bool has_activities = window.deep != 0 && window.cut == 0;
+    table.rows.push_back(
+        {static_cast<std::int64_t>(window.first_step), static_cast<std::int64_t>(window.last_step),
+         static_cast<std::int64_t>(window.end_ns - window.begin_ns), has_activities ? "yes" : "no",
+         window.cut != 0        ? "cut off"
+         : window.complete != 0 ? "yes"
+                                : "no"});
+  }
   return table;
 }
 

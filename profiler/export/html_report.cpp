@@ -22,14 +22,19 @@ std::string fact(std::string_view what, const std::string& value, std::string_vi
                      note.empty() ? "" : fmt::format(" <small>{}</small>", escaped(note)));
 }
 
+const char* why_no_spans(const Session& session) {
+  if (session.windows.empty()) return "no step was recorded with spans.";
+  if (session.computes_on_host()) return "no window of steps is complete.";
+  const bool is_cut = std::ranges::any_of(
+      session.windows, [](const Window& window) { return window.deep != 0 && window.cut != 0; });
+  return is_cut ? "the GPU's work is written when a window ends, and the session ends inside one."
+                : "the GPU's work was not recorded; --profile deep does.";
+}
+
 // Which steps the figures are about.
 std::string basis(const Session& session, const Breakdown& breakdown) {
   const std::string text = "Means over " + counted(static_cast<double>(breakdown.counted), "step");
-  if (!breakdown.from_spans)
-    return text + ", from per-step totals: " +
-           (session.windows.empty()      ? "no step was recorded with spans."
-            : session.computes_on_host() ? "no window of steps is complete."
-                                         : "the GPU's work was not recorded; --profile deep does.");
+  if (!breakdown.from_spans) return text + ", from per-step totals: " + why_no_spans(session);
   constexpr std::size_t most_shown = 8;
   const std::vector<Window> windows = View(session).windows;
   std::string shown;

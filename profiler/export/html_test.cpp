@@ -3,11 +3,16 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "profiler/export/export.h"
 #include "profiler/export/testing_analysis.h"
+#include "profiler/export/testing_sessions.h"
+#include "profiler/session/session_file.h"
+#include "profiler/sources/testing_tree.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -239,6 +244,49 @@ TEST(HtmlReport, IsTheSameEachTime) {
   const Example first = gpu_example(), second = gpu_example();
   EXPECT_EQ(html_report(first.session, first.analysis),
             html_report(second.session, second.analysis));
+}
+
+// As a run that is killed inside its window leaves its session.
+Session cut_in_its_window(Session whole) {
+  const std::filesystem::path path = testing::own_folder() / "cut.prof";
+  Window window = whole.windows.at(0);
+  window.last_step = window.first_step;
+  window.end_ns = window.begin_ns;
+  window.complete = 0;
+  whole.windows.clear();
+  const std::vector<Span> spans = std::exchange(whole.spans, {});
+  SessionWriter writer(path);
+  writer.write(whole);
+  writer.write(Chunk::opened, std::vector{window});
+  writer.write(Chunk::spans, spans);
+  writer.flush();
+  return read_session(path);
+}
+
+TEST(HtmlReport, HasTheStepsOfAWindowInWhichTheRunWasKilled) {
+  const Session whole = testing::host_session().build(), cut = cut_in_its_window(whole);
+  const Analysis analysis = analyse(cut), expected = analyse(whole);
+  EXPECT_EQ(analysis.breakdown.counted, 4U);
+  EXPECT_TRUE(analysis.breakdown.from_spans);
+  EXPECT_EQ(analysis.breakdown.mean, expected.breakdown.mean);
+  ASSERT_EQ(analysis.work.calls.size(), expected.work.calls.size());
+  EXPECT_EQ(analysis.work.calls[0].count, 4U);
+  EXPECT_EQ(html::find_lanes(cut, analysis.loader).steps.size(), 4U);
+  const std::string page = html_report(cut, analysis);
+  EXPECT_THAT(page, HasSubstr("Means over 4 steps recorded with spans: 1 to 4."));
+  EXPECT_THAT(page, HasSubstr("session ends inside the window of steps 1-4"));
+  EXPECT_THAT(page, HasSubstr("<td>cut off"));
+}
+
+TEST(HtmlReport, ShowsNoWorkOfAGpuThatWasNotWritten) {
+  Session session = testing::device_session().build();
+  session.activities.clear();
+  const Session cut = cut_in_its_window(session);
+  const Analysis analysis = analyse(cut);
+  EXPECT_FALSE(analysis.breakdown.from_spans);
+  const std::string page = html_report(cut, analysis);
+  EXPECT_THAT(page, HasSubstr("the GPU&#39;s work is written when a window ends"));
+  EXPECT_THAT(page, HasSubstr("the GPU&#39;s work in the window was not yet written"));
 }
 
 TEST(HtmlReport, FetchesNothing) {

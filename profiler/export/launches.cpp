@@ -199,10 +199,10 @@ TraceFacts trace_facts(const Session& session) {
   return facts;
 }
 
-IntervalSet window_steps(const Session& session, bool complete) {
+IntervalSet window_steps(const Session& session) {
   std::vector<Interval> numbers;
   for (const Window& window : session.windows)
-    if (!complete || window.complete != 0)
+    if (window.complete != 0)
       numbers.push_back({window.first_step, std::max(window.last_step, window.last_step + 1)});
   return IntervalSet(std::move(numbers));
 }

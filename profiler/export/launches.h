@@ -31,8 +31,8 @@ struct TraceFacts {
 };
 TraceFacts trace_facts(const Session& session);
 
-// The numbers of the steps of windows; `complete`: of those that were recorded to their end.
-IntervalSet window_steps(const Session& session, bool complete);
+// The numbers of the steps of complete windows.
+IntervalSet window_steps(const Session& session);
 
 // Whether an activity is the device's own work, not a host thread's.
 inline bool is_device_work(const Activity& activity) {

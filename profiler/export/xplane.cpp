@@ -129,7 +129,7 @@ class SpaceBuilder {
         view_(session),
         facts_(trace_facts(session)),
         plan_(plan_launches(session, facts_, true)),
-        recorded_(window_steps(session, true)) {}
+        recorded_(window_steps(session)) {}
 
   std::string run() {
     for (const Thread& thread : session_.threads) host_.name_line(thread.system, thread.name);

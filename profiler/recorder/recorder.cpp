@@ -525,8 +525,8 @@ void Recorder::begin(std::uint64_t step, const StepPlace& first) {
 void Recorder::on_step(const Step& step, const StepPlace& next) {
   Parts& parts = *parts_;
   if (parts.over.load(std::memory_order_relaxed)) return;
+  parts.note_delay(step);  // before the step: a step in the file has all of its entries there
   parts.session.add(step);
-  parts.note_delay(step);
   ++parts.seen;
   if (next.batch == 0) parts.first_epoch = false;
   if (parts.window && parts.current == Action::record_and_save)

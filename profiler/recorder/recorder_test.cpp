@@ -174,6 +174,43 @@ TEST(Recorder, LeavesAFileThatCanBeReadAtAnyMoment) {
   EXPECT_EQ(run.session().steps.size(), 400U);
 }
 
+// Its window has the steps whose spans are written, and no other.
+TEST(Recorder, LeavesTheWholeStepsOfAWindowThatIsOpen) {
+  RecordedRun run("open", Level::spans, "skip_first=1,warmup=1,active=1000,repeat=1");
+  std::uint64_t last_step = 0;
+  const auto deadline = now_ns() + 10'000'000'000;
+  for (std::uint64_t done = 0; last_step < 200 && now_ns() < deadline;) {
+    if (done < 900) run.steps(10);
+    done += 10;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const Session session = run.session();
+    if (session.windows.empty()) continue;
+    ASSERT_EQ(session.windows.size(), 1U);
+    const Window& window = session.windows[0];
+    EXPECT_EQ(window.first_step, 3U);
+    EXPECT_EQ(window.cut, 1U);
+    EXPECT_EQ(window.complete, 1U);
+    EXPECT_GE(window.last_step, last_step);
+    last_step = window.last_step;
+    const std::vector<std::uint64_t> steps = spanned(session);
+    const auto of_window = std::ranges::count_if(
+        steps, [&](std::uint64_t step) { return step >= 3 && step <= last_step; });
+    EXPECT_EQ(static_cast<std::uint64_t>(of_window), last_step - 2);
+  }
+  EXPECT_GE(last_step, 200U);
+  run.recorder().finish();
+  const Session session = run.session();
+  ASSERT_EQ(session.windows.size(), 1U);
+  EXPECT_EQ(session.windows[0].cut, 0U);
+}
+
+TEST(Recorder, LeavesNoWindowOfARunThatEndsBeforeItsFirstStep) {
+  RecordedRun run("unused", Level::spans, "skip_first=1,warmup=1,active=10,repeat=1");
+  run.steps(2);
+  run.recorder().finish();
+  EXPECT_THAT(run.session().windows, IsEmpty());
+}
+
 TEST(Recorder, ContinuesWithoutAFile) {
   Recorder recorder({.level = Level::spans,
                      .schedule = parse_schedule("skip_first=0,warmup=0,active=2"),

@@ -201,7 +201,7 @@ void SessionThread::write(const Additions& additions) {
   if (sampler_ && !additions.events.empty()) sampler_->look();
   for (const Event& event : additions.events) {
     if (!event.closed) {
-      window_ = event.window;
+      write_opened(event.window);
     } else if (window_) {
       write_entries(event.window.end_ns);
       write_closed(event.window, *event.closed);
@@ -273,6 +273,19 @@ void SessionThread::write_entries(std::uint64_t until_ns) {
   if (spans.empty()) return;
   write_names();
   writer_->write(Chunk::spans, spans);
+  // A killed run writes no others.
+  if (record::dropped() - lost_before_ != losses_.entries) write_losses();
+}
+
+void SessionThread::write_losses() {
+  losses_.entries = record::dropped() - lost_before_;
+  writer_->write(Chunk::losses, std::vector{losses_});
+}
+
+// The steps of a killed run's window are in the file, and this says that they are of one.
+void SessionThread::write_opened(const Window& window) {
+  window_ = window;
+  writer_->write(Chunk::opened, std::vector{window});
 }
 
 void SessionThread::write_closed(const Window& window, const Traced& traced) {
@@ -282,10 +295,9 @@ void SessionThread::write_closed(const Window& window, const Traced& traced) {
   writer_->write(Chunk::samples, traced.samples);
   writer_->write(Chunk::clocks, traced.clocks);
   for (const std::string& note : traced.notes) writer_->write(Chunk::note, std::string_view(note));
-  losses_.entries = record::dropped() - lost_before_;
   losses_.activities += traced.losses.activities;
   losses_.without_times += traced.losses.without_times;
-  writer_->write(Chunk::losses, std::vector{losses_});
+  write_losses();
   writer_->write(Chunk::windows, std::vector{window});
   const std::lock_guard lock(mutex_);
   notes_.insert(notes_.end(), traced.notes.begin(), traced.notes.end());

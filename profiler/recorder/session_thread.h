@@ -79,6 +79,8 @@ class SessionThread {
   void gather_entries();
   void write_entries(std::uint64_t until_ns);
   void write_names();
+  void write_losses();
+  void write_opened(const Window& window);
   void write_closed(const Window& window, const Traced& traced);
   void write_samples();
   void write_phases();

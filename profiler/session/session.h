@@ -104,9 +104,12 @@ struct PeerClock {
 struct Window {
   std::uint64_t first_step = 0, last_step = 0;  // of the run, both included
   std::uint64_t begin_ns = 0, end_ns = 0;
-  std::uint64_t deep = 0;      // 1: with device activities
-  std::uint64_t complete = 0;  // 0: the run ended inside it
+  std::uint64_t deep = 0;      // 1: with device activities, but where it is cut
+  std::uint64_t complete = 0;  // 0: no analysis counts it
   std::uint64_t past = 0;      // 1: kept when it was over, by `warpstep profile --last`
+  // 1: the session ends inside it. Its last step is the last one whose spans are all there; device
+  // activities are written when a window closes, and lack.
+  std::uint64_t cut = 0;
 };
 
 // A stretch of the past that was kept when it was over: what rings still had. A slow step's spans
@@ -205,6 +208,8 @@ bool has_device(const Session& session, const Activity& activity);
 
 // Reads a session file: all complete chunks, up to the end or to the point where a killed process
 // stopped (Losses::cut_bytes). Chunks with a wrong checksum are left out (Losses::damaged_chunks).
+// A window that was open there ends with the last step whose spans were written (Window::cut), and
+// is complete unless it lacks device activities that other windows have.
 // Throws DataError that names the file for content that no run writes: a missing name, thread or
 // device, an end before its begin, steps that overlap or whose numbers do not rise, times more than
 // 2^53 ns (104 days) apart, the precision of exports.

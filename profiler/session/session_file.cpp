@@ -73,6 +73,7 @@ class SessionReader {
     if (next_id_ == 0) fail<DataError>("{}: is not a session file of warpstep", path_);
     lost_.cut_bytes = bytes_.size() - at_;
     drop_what_lost_its_name();
+    cut_open_window();
     session_.losses.cut_bytes = lost_.cut_bytes;
     session_.losses.damaged_chunks = lost_.damaged_chunks;
     session_.losses.damaged_bytes = lost_.damaged_bytes;
@@ -147,6 +148,42 @@ class SessionReader {
     lost_names_ = lost_names_ || !type || type == Chunk::names;
     lost_threads_ = lost_threads_ || !type || type == Chunk::threads;
     lost_devices_ = lost_devices_ || !type || type == Chunk::devices;
+    if (!type || type == Chunk::windows) open_.reset();  // its end may be what was lost
+  }
+
+  void take_windows(const ChunkHeader& header, std::string_view payload) {
+    const std::size_t before = session_.windows.size();
+    records(header, payload, session_.windows);
+    for (std::size_t i = before; i < session_.windows.size() && open_; ++i)
+      if (session_.windows[i].begin_ns == open_->begin_ns) open_.reset();
+  }
+
+  void take_opened(const ChunkHeader& header, std::string_view payload) {
+    std::vector<Window> opened;
+    records(header, payload, opened);
+    if (opened.empty()) return;
+    open_ = opened.back();
+    whole_steps_ = 0;
+  }
+
+  // Steps are still in the order of the file, as `whole_steps_` counts them.
+  void cut_open_window() {
+    if (!open_) return;
+    Window window = *open_;
+    bool has_step = false;
+    for (std::size_t i = 0; i < whole_steps_; ++i) {
+      const Step& step = session_.steps[i];
+      if (step.step < window.first_step || step.end_ns < window.begin_ns) continue;
+      if (has_step && step.step < window.last_step) continue;
+      window.last_step = step.step;
+      window.end_ns = step.end_ns;
+      has_step = true;
+    }
+    if (!has_step) return;
+    window.cut = 1;
+    // Beside windows with a device's work, steps without any would look like idle ones.
+    window.complete = window.deep != 0 && !session_.activities.empty() ? 0 : 1;
+    session_.windows.push_back(window);
   }
 
   void drop_what_lost_its_name() {
@@ -205,8 +242,12 @@ class SessionReader {
         if (session_.devices.size() > most_devices) damaged("has more than 64 devices");
         return;
       case Chunk::steps: return records(header, payload, session_.steps);
-      case Chunk::windows: return records(header, payload, session_.windows);
-      case Chunk::spans: return records(header, payload, session_.spans);
+      case Chunk::windows: return take_windows(header, payload);
+      case Chunk::opened: return take_opened(header, payload);
+      case Chunk::spans:
+        // Spans are written after the steps that they are of.
+        whole_steps_ = session_.steps.size();
+        return records(header, payload, session_.spans);
       case Chunk::activities: return records(header, payload, session_.activities);
       case Chunk::samples: return records(header, payload, session_.samples);
       case Chunk::clocks: return records(header, payload, session_.clocks);
@@ -322,6 +363,8 @@ class SessionReader {
   Losses lost_;
   std::vector<bool> is_gap_;  // names in lost chunks
   bool lost_names_ = false, lost_threads_ = false, lost_devices_ = false;
+  std::optional<Window> open_;   // the window that has begun and not ended
+  std::size_t whole_steps_ = 0;  // of Session::steps: those whose spans in it have been read
   Session session_;
 };
 

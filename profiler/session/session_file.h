@@ -55,7 +55,8 @@ enum class Chunk : std::uint32_t {
   peer_clocks,  // records
   phases = 32,  // records
   kept,
-  past,  // records: spans of slow steps
+  past,    // records: spans of slow steps
+  opened,  // a Window that begins: `windows` has it again once it has ended
 };
 
 Json names_json(std::span<const Name> names);

@@ -100,6 +100,116 @@ TEST(SessionFile, ReadsEveryPrefixUpToTheLastWholeChunk) {
   EXPECT_EQ(steps, 2U);
 }
 
+// The chunks of a file, in order.
+std::vector<std::pair<Chunk, std::string>> chunks_of(const std::string& file) {
+  std::vector<std::pair<Chunk, std::string>> chunks;
+  ChunkHeader header;
+  for (std::size_t at = 0; at < file.size(); at += sizeof header + header.bytes) {
+    std::memcpy(&header, file.data() + at, sizeof header);
+    chunks.emplace_back(static_cast<Chunk>(header.type),
+                        file.substr(at, sizeof header + header.bytes));
+  }
+  return chunks;
+}
+
+// A step of 100 us with a span each.
+Step step_of(std::uint64_t number) {
+  return {.step = number,
+          .epoch = 1,
+          .begin_ns = number * 100'000,
+          .end_ns = (number + 1) * 100'000,
+          .other_ns = 100'000};
+}
+Span span_of(std::uint64_t number) {
+  return {.begin_ns = number * 100'000 + 10, .end_ns = number * 100'000 + 90, .arg = number};
+}
+
+// What a run writes that is killed in its window: steps 3 and 4 with their spans, then step 5.
+std::string cut_in_a_window(std::uint64_t deep, bool is_closed = false, bool is_second = false) {
+  const std::filesystem::path path = temporary("cut.prof");
+  {
+    SessionWriter writer(path);
+    writer.write_list(Chunk::names, 0, Json::array({Json::array({"conv", 0})}));
+    writer.write_list(Chunk::threads, 0, Json::array({Json::array({1, "main"})}));
+    writer.write(Chunk::steps, std::vector{step_of(1), step_of(2), step_of(3)});
+    if (is_second) {  // the first one ends with step 2
+      writer.write(Chunk::spans, std::vector{span_of(2)});
+      writer.write(
+          Chunk::activities,
+          std::vector{Activity{.start_ns = 200'000, .end_ns = 210'000, .what = What::api}});
+      writer.write(Chunk::windows, std::vector{Window{2, 2, 200'000, 300'000, 1, 1}});
+    }
+    writer.write(Chunk::opened, std::vector{Window{3, 3, 300'000, 300'000, deep, 0}});
+    writer.write(Chunk::spans, std::vector{span_of(3)});
+    writer.write(Chunk::steps, std::vector{step_of(4)});
+    writer.write(Chunk::spans, std::vector{span_of(4)});
+    writer.write(Chunk::steps, std::vector{step_of(5)});
+    if (is_closed)
+      writer.write(Chunk::windows, std::vector{Window{3, 5, 300'000, 600'000, deep, 1}});
+  }
+  return read_file(path);
+}
+
+TEST(SessionFile, CutsAWindowThatWasOpenAfterItsLastWholeStep) {
+  const Session read = parse_session(cut_in_a_window(0), "test");
+  ASSERT_EQ(read.windows.size(), 1U);
+  const Window& window = read.windows[0];
+  EXPECT_EQ(window.first_step, 3U);
+  EXPECT_EQ(window.last_step, 4U) << "the spans of step 5 were not written";
+  EXPECT_EQ(window.begin_ns, 300'000U);
+  EXPECT_EQ(window.end_ns, 500'000U);
+  EXPECT_EQ(window.complete, 1U);
+  EXPECT_EQ(window.cut, 1U);
+}
+
+TEST(SessionFile, HasEachWindowThatWasClosedOnce) {
+  const Session read = parse_session(cut_in_a_window(1, true), "test");
+  ASSERT_EQ(read.windows.size(), 1U);
+  EXPECT_EQ(read.windows[0].last_step, 5U);
+  EXPECT_EQ(read.windows[0].cut, 0U);
+}
+
+TEST(SessionFile, HasNoWindowWithoutAWholeStep) {
+  for (const bool is_second : {false, true}) {
+    const std::string whole = cut_in_a_window(0, false, is_second);
+    std::vector<std::size_t> last_steps;  // by the number of chunks after the one that opens it
+    std::string file;
+    for (const auto& [type, bytes] : chunks_of(whole)) {
+      file += bytes;
+      if (type != Chunk::opened && last_steps.empty()) continue;
+      const Session read = parse_session(file, "test");
+      ASSERT_LE(read.windows.size(), is_second ? 2U : 1U);
+      const bool is_there = !read.windows.empty() && read.windows.back().cut != 0;
+      last_steps.push_back(is_there ? read.windows.back().last_step : 0);
+    }
+    EXPECT_THAT(last_steps, ::testing::ElementsAre(0, 3, 3, 4, 4)) << is_second;
+  }
+}
+
+// Activities are written when a window closes.
+TEST(SessionFile, ADeepWindowThatWasOpenIsNotBesideOnesWithActivities) {
+  Session read = parse_session(cut_in_a_window(1), "test");
+  ASSERT_EQ(read.windows.size(), 1U);
+  EXPECT_EQ(read.windows[0].complete, 1U);
+  read = parse_session(cut_in_a_window(1, false, true), "test");
+  ASSERT_EQ(read.windows.size(), 2U);
+  EXPECT_EQ(read.windows[0].cut, 0U);
+  EXPECT_EQ(read.windows[1].cut, 1U);
+  EXPECT_EQ(read.windows[1].complete, 0U);
+  read = parse_session(cut_in_a_window(0, false, true), "test");
+  EXPECT_EQ(read.windows.at(1).complete, 1U) << "that one was to have spans alone";
+}
+
+// Else it would end with a later step, of which nothing was recorded.
+TEST(SessionFile, AWindowWhoseEndIsDamagedIsNotCut) {
+  std::string file;
+  for (auto [type, bytes] : chunks_of(cut_in_a_window(0, true))) {
+    if (type == Chunk::windows) bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    file += bytes;
+  }
+  EXPECT_TRUE(parse_session(file, "test").windows.empty());
+}
+
 std::size_t records_of(const Session& session) {
   return session.devices.size() + session.steps.size() + session.windows.size() +
          session.spans.size() + session.activities.size() + session.samples.size() +
@@ -118,18 +228,6 @@ TEST(SessionFile, AFlippedByteCostsItsChunkAndIsReported) {
     EXPECT_EQ(read.losses.cut_bytes, 0U) << at;
     EXPECT_LE(records_of(read), records_of(session)) << at;
   }
-}
-
-// The chunks of a file, in order.
-std::vector<std::pair<Chunk, std::string>> chunks_of(const std::string& file) {
-  std::vector<std::pair<Chunk, std::string>> chunks;
-  ChunkHeader header;
-  for (std::size_t at = 0; at < file.size(); at += sizeof header + header.bytes) {
-    std::memcpy(&header, file.data() + at, sizeof header);
-    chunks.emplace_back(static_cast<Chunk>(header.type),
-                        file.substr(at, sizeof header + header.bytes));
-  }
-  return chunks;
 }
 
 TEST(SessionFile, ReadsChunksAfterADamagedOne) {

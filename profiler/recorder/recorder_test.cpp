@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "engine/core/record.h"
 #include "profiler/recorder/trigger.h"
+#include "profiler/session/session_file.h"
 #include "profiler/sources/testing_tree.h"
 
 namespace warpstep::profiler {
@@ -202,6 +205,31 @@ TEST(Recorder, LeavesTheWholeStepsOfAWindowThatIsOpen) {
   const Session session = run.session();
   ASSERT_EQ(session.windows.size(), 1U);
   EXPECT_EQ(session.windows[0].cut, 0U);
+}
+
+// Wherever a kill ends the file, also between what is written when a window closes.
+TEST(Recorder, HasTheSpansOfEachStepOfACutWindow) {
+  RecordedRun run("closing", Level::spans, "skip_first=1,wait=0,warmup=0,active=3,repeat=4");
+  run.steps(5);
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  run.steps(20);
+  run.recorder().finish();
+  const std::string file = read_file(run.path());
+  std::size_t cut = 0;
+  ChunkHeader header;
+  for (std::size_t at = 0; at < file.size();) {
+    std::memcpy(&header, file.data() + at, sizeof header);
+    at += sizeof header + header.bytes;
+    const Session session = parse_session(std::string_view(file).substr(0, at), "cut");
+    const std::vector<std::uint64_t> steps = spanned(session);
+    for (const Window& window : session.windows) {
+      cut += window.cut;
+      EXPECT_LE(window.last_step, window.first_step + 2);
+      for (std::uint64_t step = window.first_step; step <= window.last_step; ++step)
+        EXPECT_THAT(steps, Contains(step)) << "before byte " << at;
+    }
+  }
+  EXPECT_GE(cut, 4U);
 }
 
 TEST(Recorder, LeavesNoWindowOfARunThatEndsBeforeItsFirstStep) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <span>
 #include <utility>
 
 #include "engine/core/clock.h"
@@ -191,7 +192,6 @@ void SessionThread::write(const Additions& additions) {
   writer_->write(Chunk::devices, additions.devices);
   writer_->write(Chunk::clocks, additions.clocks);
   writer_->write(Chunk::peer_clocks, additions.peer_clocks);
-  writer_->write(Chunk::steps, additions.steps);
   write_samples();
   write_phases();
   write_past(additions);
@@ -199,15 +199,25 @@ void SessionThread::write(const Additions& additions) {
   if (collects) gather_entries();
   // Rates over a window are exact where samples were taken at its begin and its end.
   if (sampler_ && !additions.events.empty()) sampler_->look();
+  // A reader takes the steps before a window's spans for those that have them.
+  std::span<const Step> steps = additions.steps;
+  const auto write_steps = [&](std::uint64_t until_ns) {
+    const auto later = std::ranges::upper_bound(steps, until_ns, {}, &Step::end_ns);
+    const auto count = static_cast<std::size_t>(later - steps.begin());
+    writer_->write(Chunk::steps, steps.first(count));
+    steps = steps.subspan(count);
+  };
   for (const Event& event : additions.events) {
     if (!event.closed) {
       write_opened(event.window);
     } else if (window_) {
+      write_steps(event.window.end_ns);
       write_entries(event.window.end_ns);
       write_closed(event.window, *event.closed);
       window_.reset();
     }
   }
+  write_steps(~std::uint64_t{0});
   if (sampler_ && !additions.events.empty()) sampler_->dense(window_.has_value());
   // Not later entries: since then the window may have been closed and another warm-up begun.
   if (window_) write_entries(additions.taken_ns);

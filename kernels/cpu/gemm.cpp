@@ -22,6 +22,7 @@ namespace {
 // A block of a is packed once for all of b, unless few columns make that dearer than reading it
 // where it is; a block of b again for each block of a, unless b has only one.
 constexpr std::int64_t block_columns = 384, block_rows = 504;
+constexpr std::int64_t most_dot_rows = 8;
 constexpr std::int64_t few_rows = 128;  // of a product that computes its transpose
 
 // Memory that a product reads soon. Its tiles ask for it line by line while they compute, so that
@@ -124,10 +125,10 @@ std::int64_t rounded(std::int64_t floats) {
 
 const GemmLoops& gemm_loops() {
   static const GemmLoops best = [] {
-#define WARPSTEP_LOOPS(set)                                                            \
-  GemmLoops {                                                                          \
-    set::multiply, set::pack_rows, set::pack_columns, set::pack_lines, set::tile_rows, \
-        set::tile_columns                                                              \
+#define WARPSTEP_LOOPS(set)                                                           \
+  GemmLoops {                                                                         \
+    set::multiply, set::dot_rows, set::pack_rows, set::pack_columns, set::pack_lines, \
+        set::tile_rows, set::tile_columns                                             \
   }
 #if defined(__x86_64__)
     if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(gemm_avx512);
@@ -146,7 +147,8 @@ Product::Product(Shape shape, Source a, Source b, PixelGrid c, bool relu)
       grid_(c),
       relu_(relu),
       reads_a_(choose_reads_a()),
-      parts_(choose_parts(omp_get_max_threads(), true)) {
+      parts_(choose_parts(omp_get_max_threads(), true)),
+      by_dots_(is_dots()) {
   if (!swaps()) return;
   auto swapped = std::make_unique<Product>(Shape{shape.n, shape.m, shape.k}, *b_->strides(),
                                            *a_->strides(), PixelGrid::matrix(shape.m));
@@ -229,7 +231,15 @@ Product::Scratch Product::scratch() const {
   return s;
 }
 
+// Few rows of a, and rows in memory of b: each element of b is used a few times only, and packing
+// it takes longer than that.
+bool Product::is_dots() const {
+  const Strides *a = a_->strides(), *b = b_->strides();
+  return a && b && a->depth == 1 && b->depth == 1 && shape_.m <= most_dot_rows;
+}
+
 std::size_t Product::workspace_bytes() const {
+  if (by_dots_) return 0;
   if (swapped_)
     return static_cast<std::size_t>(rounded(shape_.m * shape_.n)) * sizeof(float) +
            swapped_->workspace_bytes();
@@ -245,6 +255,10 @@ void Product::run(const float* a, const float* b, const float* bias, float* c,
         const float value = bias ? bias[j] : 0;
         c[grid_.offset(i) + j] = relu_ ? rectified(value) : value;
       }
+    return;
+  }
+  if (by_dots_) {
+    run_dots(a, b, bias, c);
     return;
   }
   auto* scratch = static_cast<float*>(workspace);
@@ -285,6 +299,32 @@ void Product::run_parts(const float* a, const float* b, const float* bias, float
              of_k == 0 ? c : sums + (of_k - 1) * rounded(shape_.m * shape_.n),
              scratch + part * each);
     done(rows, columns);
+  }
+}
+
+void Product::run_dots(const float* a, const float* b, const float* bias, float* c) const {
+  constexpr std::int64_t least_work = 1 << 16, unit = 16;  // columns of a cache line
+  const std::int64_t parts = shape_.n * shape_.k >= least_work ? omp_get_max_threads() : 1,
+                     a_row = a_->strides()->outer, b_row = b_->strides()->outer;
+#pragma omp parallel for schedule(static, 1) if (parts > 1)
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const Range columns = part_of(shape_.n, unit, parts, part);
+    // A few columns meet all rows while they are in a cache.
+    for (std::int64_t j = columns.begin; j < columns.end; j += unit) {
+      std::array<float*, most_dot_rows> rows;
+      for (std::int64_t i = 0; i < shape_.m; ++i)
+        rows[static_cast<std::size_t>(i)] = c + grid_.offset(i) + j;
+      gemm_loops().dot_rows({.a = a,
+                             .b = b + j * b_row,
+                             .a_row = a_row,
+                             .b_row = b_row,
+                             .bias = bias ? bias + j : nullptr,
+                             .c = rows.data(),
+                             .rows = shape_.m,
+                             .columns = std::min(unit, columns.end - j),
+                             .depth = shape_.k,
+                             .relu = relu_});
+    }
   }
 }
 

@@ -162,6 +162,8 @@ class Product {
   Parts choose_parts(int threads, bool splits_depth) const;
   ReadsA choose_reads_a() const;
   bool swaps() const;
+  bool is_dots() const;
+  void run_dots(const float* a, const float* b, const float* bias, float* c) const;
   void run_swapped(const float* a, const float* b, const float* bias, float* c,
                    float* workspace) const;
   // Calls done(rows, columns) on the thread of each part when that is in c, or in its sums.
@@ -183,6 +185,7 @@ class Product {
   ReadsA reads_a_;
   Parts parts_;
   std::unique_ptr<const Product> swapped_;  // c transposed, or null
+  bool by_dots_;
 };
 
 }  // namespace warpstep::cpu

@@ -29,8 +29,20 @@ struct GemmTile {
   LinesAhead ahead;
 };
 
+// Dot products of every row of a with `columns` rows of b, which are adjacent in memory as those of
+// a are: c(i, j) = a[i * a_row + ...] b[j * b_row + ...] + bias[j].
+struct DotRows {
+  const float *a, *b;
+  std::int64_t a_row, b_row;
+  const float* bias;  // or null
+  float* const* c;    // a pointer for each row
+  std::int64_t rows, columns, depth;
+  bool relu;
+};
+
 struct GemmLoops {
   void (*multiply)(const GemmTile&);
+  void (*dot_rows)(const DotRows&);
   // What they do: gemm.inc.
   void (*pack_rows)(const float* const* rows, int width, int padded, std::int64_t depth, float* to);
   void (*pack_columns)(const float* const* rows, int width, int padded, std::int64_t depth,

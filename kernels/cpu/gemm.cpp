@@ -2,7 +2,8 @@
 // most block_depth; a strip stays in the first-level cache and meets every panel, which stay in the
 // second-level cache. What is packed next is asked for while the tiles compute, as products of cold
 // operands would otherwise wait for memory and compute in turns. Bound by arithmetic where each
-// packed element is used often enough. Figures: bench/RECORDS.md.
+// packed element is used often enough; few rows of a do not pay for packing b, and read it as it
+// lies in memory: is_dots(), swaps(). Figures: bench/RECORDS.md.
 #include "kernels/cpu/gemm.h"
 
 #include <omp.h>

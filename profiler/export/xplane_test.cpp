@@ -112,8 +112,9 @@ TEST(XPlane, HasNoPartsBesideSpansWithoutAWindow) {
   SessionBuilder builder = host_session(2);
   builder.raw().windows.clear();
   const std::string space = xplane_space(builder.build());
-  for (const XEvent& event : lines_of(planes_of(space)[0])["main"])
-    EXPECT_NE(event.name, "kernels");
+  const auto lines = lines_of(planes_of(space)[0]);
+  ASSERT_TRUE(lines.contains("main"));
+  for (const XEvent& event : lines.at("main")) EXPECT_NE(event.name, "kernels");
 }
 
 TEST(XPlane, LiesWhereItsReadersLook) {

@@ -49,8 +49,9 @@ void check(const Session& session, std::size_t bytes) {
                 span.thread < session.threads.size(),
             "spans have a name, a thread and a time");
   for (const auto& activity : session.activities)
-    promise(activity.start_ns <= activity.end_ns && activity.name < session.names.size(),
-            "activities have a name and a time");
+    promise((!has_times(activity) || activity.start_ns <= activity.end_ns) &&
+                activity.name < session.names.size(),
+            "activities have a name, and their times are in order");
   for (const auto& sample : session.samples)
     promise(sample.name < session.names.size(), "samples have a name");
   for (const auto& device : session.devices)

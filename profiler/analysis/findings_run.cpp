@@ -483,8 +483,7 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
                                     quantity(own_work / lost, Unit::share));
     finding.advice =
         "send standard error to a file (2> train.log), put --out and TensorBoard's files on a "
-        "faster "
-        "disk, or log less often (--log-every)";
+        "faster disk, or log less often (--log-every)";
   } else if (taken >= 0.1) {
     finding.text = "Steps took several times as long while other programs ran.";
     finding.evidence +=

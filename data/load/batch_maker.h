@@ -22,6 +22,7 @@
 #include "data/transforms/recipe.h"
 #include "engine/core/batch.h"
 #include "engine/core/record.h"
+#include "engine/core/run_delay.h"
 
 namespace warpstep::data {
 
@@ -83,6 +84,8 @@ inline const record::Name sample{"sample", record::Kind::sample};  // arg: its t
 inline const record::Name pixels{"pixels", record::Kind::stage};
 inline const record::Name idle{"idle", record::Kind::idle};
 inline const record::Name worker_cpu{"worker cpu ns", record::Kind::counter};  // per claim
+// After it, of a claim that was off a core for long: how much of that it waited for one.
+inline const record::Name worker_delay{"worker delay ns", record::Kind::counter};
 
 // "batch ready"; of a loader whose threads have another name "batch ready, test loader", so that
 // the two can be distinguished.
@@ -93,22 +96,23 @@ std::string of_loader(const std::string& name, const std::string& thread_name);
 class Idle {
  public:
   Idle() : since_ns_(record::is_on() ? now_ns() : 0) {}
-  void end() const;
+  void end(RunDelay& delay) const;  // delays until now are not of work
 
  private:
   std::uint64_t since_ns_;
 };
 
-// Records the CPU time that the calling thread uses in a scope.
+// Records the CPU time that the calling thread uses in a scope, and its delays if they may be long.
 class CpuTime {
  public:
-  CpuTime();
+  explicit CpuTime(RunDelay& delay);
   ~CpuTime();
   CpuTime(const CpuTime&) = delete;
   CpuTime& operator=(const CpuTime&) = delete;
 
  private:
-  std::uint64_t begin_ns_;
+  RunDelay& delay_;
+  std::uint64_t begin_ns_ = 0, cpu_begin_ns_ = 0;
 };
 
 }  // namespace warpstep::data::spans

@@ -169,10 +169,11 @@ void Loader::work(std::uint32_t worker) {
   const CpuClock::Running on_core(state.cpu);
   const auto stopping = [this] { return ring_->stopping(); };
   std::vector<BadSample> bad;
+  RunDelay delay;
   for (;;) {
     const spans::Idle idle;
     const auto claim = ring_->claim(worker);
-    idle.end();
+    idle.end(delay);
     if (!claim) return;
     std::atomic<std::uint64_t>& waited = state.times.wait_ns;
     waited.store(waited.load(std::memory_order_relaxed) + claim->wait_ns,
@@ -185,7 +186,7 @@ void Loader::work(std::uint32_t worker) {
     }
     const std::int64_t begin = claim->part * claim_rows_;
     {
-      const spans::CpuTime cpu;
+      const spans::CpuTime cpu(delay);
       maker_->fill(position, begin, std::min(begin + claim_rows_, options_.batch), slot.bytes,
                    state, bad, stopping);
     }
@@ -536,6 +537,7 @@ namespace warpstep::data::spans {
 namespace {
 
 constexpr std::uint64_t least_idle_ns = 2'000;
+constexpr std::uint64_t long_off_ns = 50'000;  // a core: much more than a reading of delays takes
 
 std::uint64_t thread_cpu_ns() {
   return read_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -547,16 +549,26 @@ std::string of_loader(const std::string& name, const std::string& thread_name) {
   return thread_name == "loader" ? name : name + ", " + thread_name;
 }
 
-void Idle::end() const {
+void Idle::end(RunDelay& delay) const {
   if (since_ns_ == 0) return;
   const std::uint64_t now = now_ns();
-  if (now - since_ns_ >= least_idle_ns) record::note(idle, since_ns_, now);
+  if (now - since_ns_ < least_idle_ns) return;
+  record::note(idle, since_ns_, now);
+  if (record::has_details()) delay.since_last();
 }
 
-CpuTime::CpuTime() : begin_ns_(record::has_details() ? thread_cpu_ns() : 0) {}
+CpuTime::CpuTime(RunDelay& delay) : delay_(delay) {
+  if (!record::has_details()) return;
+  begin_ns_ = now_ns();
+  cpu_begin_ns_ = thread_cpu_ns();
+}
 
 CpuTime::~CpuTime() {
-  if (begin_ns_ != 0) record::mark(worker_cpu, thread_cpu_ns() - begin_ns_);
+  if (begin_ns_ == 0) return;
+  const std::uint64_t cpu = thread_cpu_ns() - cpu_begin_ns_;
+  record::mark(worker_cpu, cpu);
+  if (now_ns() - begin_ns_ < cpu + long_off_ns) return;
+  if (const auto ns = delay_.since_last()) record::mark(worker_delay, *ns);
 }
 
 }  // namespace warpstep::data::spans

@@ -9,6 +9,8 @@
 
 #include "data/load/loader.h"
 #include "engine/core/clock.h"
+#include "engine/core/record.h"
+#include "engine/core/run_delay.h"
 #include "tests/data_testing.h"
 #include "tests/data_uneven.h"
 
@@ -316,6 +318,28 @@ TEST(Loader, CountsTheCpuTimeOfItsWorkers) {
   const std::uint64_t later = loader.stats().cpu_ns;
   EXPECT_GE(later, stats.cpu_ns);
   EXPECT_LE(later, 2 * (now_ns() - begin));
+}
+
+TEST(Loader, RecordsWhatLongClaimsWaitedForACore) {
+  RunDelay delay;
+  delay.since_last();
+  if (!delay.since_last()) GTEST_SKIP() << "this kernel has no schedstat";
+  record::keep_entries(true);
+  {
+    Loader loader(std::make_shared<Uneven>(53), options(8, 2));  // its samples sleep
+    for (int i = 0; i < 40; ++i) loader.next();
+  }
+  record::keep_entries(false);
+  std::size_t delays = 0;
+  record::drain([&](std::uint32_t, std::span<const record::Entry> entries) {
+    for (std::size_t i = 1; i < entries.size(); ++i) {
+      if (entries[i].name != spans::worker_delay.id()) continue;
+      ++delays;
+      EXPECT_EQ(entries[i - 1].name, spans::worker_cpu.id());
+      EXPECT_LT(entries[i].arg, 1'000'000'000U);
+    }
+  });
+  EXPECT_GT(delays, 8U);
 }
 
 TEST(Loader, RecordsWhenBatchesWereMade) {

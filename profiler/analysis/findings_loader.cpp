@@ -417,9 +417,11 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
   const bool shared = view.source.tells_apart() && view.source.bandwidth_share >= 0.5;
   Finding finding{
       .key = shared ? "low-bandwidth" : "slow-disk",
-      .text = shared
-                  ? "Reads already use all of the source's bandwidth; more workers would share it."
-                  : "Workers wait for the disk.",
+      .text = shared ? view.source.is_saturated()
+                           ? "Reads already use all of the source's bandwidth; more workers would "
+                             "share it."
+                           : "Reads take long because of the source's bandwidth, not its latency."
+                     : "Workers wait for the disk.",
       .evidence =
           fmt::format("{}; reads are {} of the workers' time{}", waited(facts),
                       quantity(view.blocked_ns / view.work_ns, Unit::share), source_text(facts))};

@@ -181,7 +181,7 @@ Predicted LoaderModel::replayed(const Remedy& remedy, double ns_per_byte, double
   if (remedy.workers > 0) setting.workers = remedy.workers;
   if (remedy.prefetch > 0) setting.prefetch = ahead(remedy.prefetch);
   if (remedy.even_workers) setting.slowness.clear();
-  setting.ns_per_byte = ns_per_byte;
+  setting.ns_per_byte = view_.source.busy_per_blocked * ns_per_byte;
   std::vector<SampleWork> samples(cpu_ns_.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const double blocked = blocked_ns_[i], shared = ns_per_byte * readers_[i] * bytes_[i],

@@ -64,6 +64,12 @@ void add_rates(std::span<const ReadTime> reads, SourceFit& fit) {
   fit.readers = sum / any;
 }
 
+// Of readers that are blocked for a share of their time each, independently.
+double busy_per_blocked(double blocked_share, double readers) {
+  const double any_blocked = 1 - std::pow(1 - blocked_share, std::max(1.0, readers));
+  return std::max(1.0, any_blocked / blocked_share);
+}
+
 }  // namespace
 
 void count_readers(std::vector<ReadTime>& reads) {
@@ -97,15 +103,17 @@ SourceFit fit_source(std::span<const ReadTime> reads) {
   if (reads.size() < fewest) return fit;
   add_rates(reads, fit);
   const double longest = longest_kept(reads);
-  double count = 0, bytes = 0, readers = 0, blocked = 0;
+  double count = 0, bytes = 0, readers = 0, blocked = 0, all = 0;
   for (const ReadTime& read : reads) {
     if (read.blocked_ns > longest) continue;
     count += 1, bytes += read.bytes, readers += read.readers, blocked += read.blocked_ns;
+    all += static_cast<double>(read.end_ns - read.begin_ns);
   }
-  bytes /= count, readers /= count, blocked /= count;
+  bytes /= count, readers /= count, blocked /= count, all /= count;
   fit.latency_ns = blocked;
   if (blocked <= 0 || bytes <= 0) return fit;  // bytes were not recorded
   fit.limit_ns_per_byte = blocked / (readers * bytes);
+  fit.busy_per_blocked = busy_per_blocked(std::min(1.0, blocked / all), readers);
   // One more reader takes as much longer as a mean read needs of the bandwidth. So does a larger
   // file, where readers take turns; where they share, as many times longer as there are readers:
   // the limit is below that.

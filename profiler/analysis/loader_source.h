@@ -31,10 +31,16 @@ struct SourceFit {
   double bytes_per_s = 0;        // while at least one read was in progress
   double readers = 0;            // at once, while any
   double bandwidth_share = 0;    // of the blocked time, of 1: what the shared bandwidth explains
+  // How much longer the source works on a byte than its readers are blocked for it, by one reader:
+  // while one waits for a core, or uses it, the source serves the others.
+  double busy_per_blocked = 1;
 
   bool tells_apart() const {  // latency and bandwidth
     return most_ns_per_byte - least_ns_per_byte <= 0.5 * limit_ns_per_byte;
   }
+  // Of 1: the bandwidth that the reads used, of the one that they could have had.
+  double used() const { return bytes_per_s * busy_per_blocked * ns_per_byte / 1e9; }
+  bool is_saturated() const { return tells_apart() && used() >= 0.85; }  // more readers share it
 };
 SourceFit fit_source(std::span<const ReadTime> reads);
 

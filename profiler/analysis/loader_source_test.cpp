@@ -69,6 +69,42 @@ TEST(LoaderSource, FindsABandwidthByReaders) {
   EXPECT_GT(fit.bandwidth_share, 0.95);
 }
 
+// Reads of 8000 bytes, by one reader or by two, of whose time so much is for want of a core. While
+// one reader waits for a core the source serves the other.
+std::vector<ReadTime> full_link(double without_core) {
+  std::vector<ReadTime> reads;
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const std::uint64_t alone = i * 1'600'000, both = 200 * 1'600'000 + i * 1'600'000;
+    reads.push_back({.begin_ns = alone,
+                     .end_ns = alone + 800'000,
+                     .blocked_ns = 800e3 * (1 - without_core),
+                     .bytes = 8000});
+    for (int reader = 0; reader < 2; ++reader)
+      reads.push_back({.begin_ns = both,
+                       .end_ns = both + 1'600'000,
+                       .blocked_ns = 1600e3 * (1 - without_core),
+                       .bytes = 8000});
+  }
+  count_readers(reads);
+  return reads;
+}
+
+TEST(LoaderSource, IsSaturatedAlsoWhereReadersWaitForCores) {
+  for (const double without_core : {0.0, 0.2}) {
+    const SourceFit fit = fit_source(full_link(without_core));
+    EXPECT_TRUE(fit.is_saturated()) << without_core;
+    EXPECT_NEAR(fit.used(), 1, 0.1) << without_core;
+  }
+  EXPECT_FALSE(fit_source(reads_of(150'000, 0, 2000, 0.3)).is_saturated());  // latency
+}
+
+TEST(LoaderSource, IsNotSaturatedByOneReaderThatDoesOtherThings) {
+  // 25 of 100 us of each read are the bandwidth's.
+  const SourceFit fit = fit_source(reads_of(75'000, 12.5, 2000, 0.3));
+  EXPECT_FALSE(fit.is_saturated());
+  EXPECT_NEAR(fit.used(), 0.25, 0.1);
+}
+
 TEST(LoaderSource, SaysWhenItCannotTell) {
   const SourceFit fit = fit_source(reads_of(100'000, 10, 8000, 0));
   EXPECT_FALSE(fit.tells_apart());

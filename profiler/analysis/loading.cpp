@@ -83,6 +83,7 @@ struct Made {
   double paged_ns = 0;     // in other stages that read a mapped file's pages
   double off_ns = 0;       // not on a core
   double off_read_ns = 0;  // of that, in what reads
+  double delay_ns = 0;     // of off_ns: waiting for a core, where the loader recorded it
 
   double wall_ns() const { return static_cast<double>(end_ns - begin_ns); }
   double read_ns() const { return static_cast<double>(read.end_ns - read.begin_ns); }
@@ -92,7 +93,8 @@ struct Collected {
   std::vector<std::string> stages;  // as first met
   std::vector<WorkerRow> rows;      // of threads that loaded
   std::vector<Made> made;
-  bool knows_cpu = true;  // of each sample
+  bool knows_cpu = true;      // of each sample
+  bool knows_delays = false;  // of those that were off a core for long
 
   std::size_t stage(const std::string& name) {
     const auto at = std::find(stages.begin(), stages.end(), name);
@@ -108,8 +110,10 @@ void add_stage(Collected& all, WorkerRow& row, const std::string& name, std::uin
   row.stage_ns[stage] += ns;
 }
 
-bool is_cpu_counter(const Session& session, const Span& span) {
-  return session.kind(span) == Kind::counter && session.name(span.name) == "worker cpu ns";
+bool is_counter_of_work(const Session& session, const Span& span) {
+  if (session.kind(span) != Kind::counter) return false;
+  const std::string& name = session.name(span.name);
+  return name == "worker cpu ns" || name == "worker delay ns";
 }
 
 // By thread, then by begin, a sample before its first stage even when that is all of it.
@@ -118,7 +122,7 @@ std::vector<Span> loader_spans(const Session& session) {
   for (const Span& span : session.spans) {
     const Kind kind = session.kind(span);
     if (kind != Kind::sample && kind != Kind::stage && kind != Kind::idle &&
-        !is_cpu_counter(session, span))
+        !is_counter_of_work(session, span))
       continue;
     // The loader of an evaluation may make its first batches meanwhile.
     if (!session.threads[span.thread].name.starts_with("test loader")) spans.push_back(span);
@@ -149,6 +153,14 @@ void share_cpu(std::span<Made> claim, double cpu_ns) {
   }
 }
 
+// The same for what the claim waited for a core: to all of its time off one.
+void share_delay(std::span<Made> claim, double delay_ns) {
+  double off = 0;
+  for (const Made& made : claim) off += made.off_ns;
+  const double share = off > 0 ? std::min(1.0, delay_ns / off) : 0;
+  for (Made& made : claim) made.delay_ns = share * made.off_ns;
+}
+
 // Whether samples are parts of mapped files: their pages are read where they are first used, which
 // no "read" shows.
 bool maps_files(const View& source) {
@@ -167,7 +179,7 @@ class Collector {
     if (is_new) {
       all_.rows.push_back({.thread = session.threads[span.thread].name});
       sample_ = nullptr;
-      claim_ = all_.made.size();
+      claim_ = next_claim_ = all_.made.size();
     }
     row_ = at->second;
     const Kind kind = session.kind(span);
@@ -175,10 +187,7 @@ class Collector {
     if (kind == Kind::stage) add_stage_of(span);
     if (kind == Kind::idle)
       all_.rows[row_].idle_ns += source_.window_times.within(span.begin_ns, span.end_ns);
-    if (kind != Kind::counter) return;
-    share_cpu(std::span(all_.made).subspan(claim_), static_cast<double>(span.arg));
-    counted_ += all_.made.size() - claim_;
-    claim_ = all_.made.size();
+    if (kind == Kind::counter) add_counter(span);
   }
 
   std::size_t counted() const { return counted_; }  // samples whose CPU time is known
@@ -215,11 +224,25 @@ class Collector {
     }
   }
 
+  void add_counter(const Span& span) {
+    const auto ns = static_cast<double>(span.arg);
+    if (source_.session.name(span.name) == "worker delay ns") {
+      all_.knows_delays = true;
+      share_delay(std::span(all_.made).subspan(claim_, next_claim_ - claim_), ns);
+      return;
+    }
+    claim_ = next_claim_;
+    next_claim_ = all_.made.size();
+    share_cpu(std::span(all_.made).subspan(claim_), ns);
+    counted_ += next_claim_ - claim_;
+  }
+
   const View& source_;
   Collected& all_;
   bool maps_files_;
   std::map<std::uint32_t, std::size_t> row_of_thread_;
-  std::size_t row_ = 0, claim_ = 0, counted_ = 0;
+  std::size_t row_ = 0, counted_ = 0;
+  std::size_t claim_ = 0, next_claim_ = 0;  // the last that ended begins, and the one after it
   const Span* sample_ = nullptr;
 };
 
@@ -270,11 +293,12 @@ void take_parts(const View& source, Collected& all, LoaderView& view) {
   std::vector<ReadTime> reads;
   for (Made& made : all.made) {
     SampleTime& time = made.time;
-    const double share = delayed[time.worker];
     // Without the system's account of run queues: a thread that is off its core while it reads is
     // blocked, else it waits for a core.
     if (!all.knows_cpu)
       made.off_ns = made.off_read_ns = std::min(made.read_ns(), made.wall_ns() * assumed_off);
+    const double share =
+        all.knows_delays && made.off_ns > 0 ? made.delay_ns / made.off_ns : delayed[time.worker];
     time.blocked_ns = made.off_read_ns * (share >= 0 ? 1 - share : 1);
     time.asleep_ns = share >= 0 ? (made.off_ns - made.off_read_ns) * (1 - share) : 0;
     time.delay_ns = made.off_ns - time.blocked_ns - time.asleep_ns;

@@ -159,6 +159,34 @@ TEST(LoaderView, SharesTheCpuTimeOfAClaimAmongItsSamples) {
   EXPECT_EQ(view.samples[1].bytes, 4000);
 }
 
+TEST(LoaderView, TakesDelaysOfEachClaimWhereTheLoaderRecordedThem) {
+  SessionBuilder builder;
+  builder.thread(5000, "loader 0");
+  for (int i = 0; i < 8; ++i) {
+    // One read of 10 ms that sleeps, one that the kernels' threads take the core from, six short
+    // ones.
+    const double at = 20'000.0 * i, read = i == 2 ? 10'000 : i == 5 ? 3'000 : 40;
+    builder.span(Kind::sample, "sample", at, at + read + 10, 1, static_cast<std::uint64_t>(i));
+    builder.span(Kind::stage, "read", at, at + read, 1, 4000);
+    builder.span(Kind::counter, "worker cpu ns", at + read + 10, at + read + 10, 1, 20'000);
+    if (i == 2)
+      builder.span(Kind::counter, "worker delay ns", at + read + 10, at + read + 10, 1, 100'000);
+    if (i == 5)
+      builder.span(Kind::counter, "worker delay ns", at + read + 10, at + read + 10, 1, 2'990'000);
+  }
+  // All delays of the thread, most of them when it woke up for the next batch.
+  builder.step(1, 0, 160'000).window(1, 1, 0, 160'000).sample("loader 0 run delay %", 160'000, 30);
+  builder.raw().loader = {{"batch", 1}, {"encoding", "png"}};
+  const LoaderView view = loader_view(builder.build());
+  ASSERT_EQ(view.samples.size(), 8U);
+  EXPECT_NEAR(view.samples[2].blocked_ns, 9'890'000, 1);
+  EXPECT_NEAR(view.samples[2].delay_ns, 100'000, 1);
+  EXPECT_NEAR(view.samples[5].blocked_ns, 0, 1);
+  EXPECT_NEAR(view.samples[5].delay_ns, 2'990'000, 1);
+  EXPECT_NEAR(view.samples[0].blocked_ns, 30'000, 1);
+  EXPECT_GT(view.service.beyond_share, 0.9);  // the slow read is a slow sample
+}
+
 TEST(LoaderView, TellsReadingFromSleeping) {
   SessionBuilder builder;
   builder.thread(5000, "loader 0");

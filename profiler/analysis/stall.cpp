@@ -125,7 +125,7 @@ bool hides(const LoaderModel& model, const Predicted& predicted) {
          predicted.step_ns <= (1 + least_share) * model.free_step_ns();
 }
 
-void try_workers(const LoaderModel& model, Stall& stall) {
+void try_workers(const LoaderModel& model, const LoaderView& view, Stall& stall) {
   const int most = model.most_workers();
   std::vector<int> counts;  // beyond the curve an eighth more each: a machine may have 256 cores
   for (int k = 1; k < most; k += k < longest_curve ? 1 : k / 8) counts.push_back(k);
@@ -135,6 +135,7 @@ void try_workers(const LoaderModel& model, Stall& stall) {
   for (const int k : counts) {
     const Predicted predicted = model.predict({.workers = k});
     if (k <= longest_curve) stall.wait_by_workers_ns.push_back(predicted.wait_ns);
+    if (k > std::max(1, view.workers) && view.source.is_saturated()) continue;
     steps.push_back(predicted.step_ns);
     if (stall.workers_needed > 0 || !hides(model, predicted)) continue;
     // However long the epochs are.
@@ -226,7 +227,7 @@ Stall diagnose(const LoaderView& view, const View& source) {
     stall.predicted_wait_ns = model.as_it_was().wait_ns;
     stall.unexplained_ns = model.unexplained_ns();
     stall.fits = model.fits();
-    try_workers(model, stall);
+    try_workers(model, view, stall);
     try_prefetch(model, view, stall);
     if (stall.is_stalled) try_stage(model, view, stall);
   }

@@ -75,12 +75,12 @@ void read_threads(const CoreSources& sources, const std::map<std::uint32_t, std:
                                                         : *std::ranges::min_element(threads);
   for (const std::uint32_t thread : threads) {
     const auto text = read_text(tasks / std::to_string(thread) / "schedstat");
-    auto times = text ? parse_schedstat(*text) : std::nullopt;
+    const auto times = text ? parse_schedstat(*text) : std::nullopt;
     if (!times) continue;  // it has ended, or the kernel does not count
-    times->name = thread_name(thread, names, process);
-    if (sources.proc == "/proc" && (times->name == "main" || times->name == "kernels"))
+    const std::string name = thread_name(thread, names, process);
+    if (sources.proc == "/proc" && (name == "main" || name == "kernels"))
       for (const int cpu : allowed_cpus(static_cast<int>(thread))) team.insert(cpu);
-    reading.threads.emplace(thread, *times);
+    reading.threads.emplace(thread, ThreadReading{*times, name});
   }
   if (!team.empty()) reading.team_cpus = static_cast<int>(team.size());
 }
@@ -147,15 +147,6 @@ CoreSources find_core_sources(const path& proc, const path& root) {
   return sources;
 }
 
-std::optional<ThreadReading> parse_schedstat(std::string_view text) {
-  const auto on_cpu = parse_number(next_field(text));
-  const auto delay = parse_number(next_field(text));
-  const auto slices = parse_number(next_field(text));
-  // A kernel that does not count writes zeros.
-  if (!on_cpu || !delay || !slices || (*on_cpu == 0 && *slices == 0)) return std::nullopt;
-  return ThreadReading{.name = {}, .on_cpu_ns = *on_cpu, .delay_ns = *delay};
-}
-
 std::optional<std::uint64_t> parse_pressure(std::string_view text) {
   while (!text.empty()) {
     const std::string_view line = next_line(text);
@@ -203,27 +194,6 @@ CoreReading read_cores(const CoreSources& sources,
         reading.memory = memory;
     }
   return reading;
-}
-
-RunDelay::~RunDelay() {
-  if (file_ >= 0) ::close(file_);
-}
-
-std::optional<std::uint64_t> RunDelay::since_last() {
-  if (const int thread = ::gettid(); thread != thread_) {
-    if (file_ >= 0) ::close(file_);
-    file_ = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    thread_ = thread;
-    last_.reset();
-  }
-  std::array<char, 96> text{};
-  const ssize_t got = file_ < 0 ? -1 : ::pread(file_, text.data(), text.size(), 0);
-  if (got <= 0) return std::nullopt;
-  const auto now = parse_schedstat(std::string_view(text.data(), static_cast<std::size_t>(got)));
-  if (!now) return std::nullopt;
-  const std::optional<std::uint64_t> before = std::exchange(last_, now->delay_ns);
-  if (!before || *before > now->delay_ns) return std::nullopt;
-  return now->delay_ns - *before;
 }
 
 std::vector<Metric> levels(const CoreReading& now) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/core/run_delay.h"
 #include "profiler/sources/sampler_proc.h"
 
 namespace warpstep::profiler {
@@ -26,9 +27,8 @@ struct CoreSources {
 // `root` has sys/fs/cgroup, sys/class/powercap and proc/self/cgroup.
 CoreSources find_core_sources(const std::filesystem::path& proc, const std::filesystem::path& root);
 
-struct ThreadReading {
+struct ThreadReading : ScheduledTime {
   std::string name;  // "main", "loader 0"; "kernels" for each of the team; "other threads"
-  std::uint64_t on_cpu_ns = 0, delay_ns = 0;
 };
 struct QuotaReading {
   std::uint64_t periods = 0, throttled = 0, throttled_ns = 0;
@@ -58,27 +58,8 @@ struct CoreReading {
 CoreReading read_cores(const CoreSources& sources,
                        const std::map<std::uint32_t, std::string>& names);
 
-std::optional<ThreadReading> parse_schedstat(std::string_view text);  // without a name
-std::optional<std::uint64_t> parse_pressure(std::string_view text);   // total of "some", us
-QuotaReading parse_cpu_stat(std::string_view text);                   // of version 1 or 2
-
-// How long the calling thread was ready to run without a core. The file stays open, so that a
-// reading is one system call (0.5 us).
-class RunDelay {
- public:
-  RunDelay() = default;
-  ~RunDelay();
-  RunDelay(const RunDelay&) = delete;
-  RunDelay& operator=(const RunDelay&) = delete;
-
-  // ns since the last call by this thread. Nothing at the first, and where the kernel does not
-  // count.
-  std::optional<std::uint64_t> since_last();
-
- private:
-  int file_ = -1, thread_ = -1;
-  std::optional<std::uint64_t> last_;
-};
+std::optional<std::uint64_t> parse_pressure(std::string_view text);  // total of "some", us
+QuotaReading parse_cpu_stat(std::string_view text);                  // of version 1 or 2
 
 std::vector<Metric> levels(const CoreReading& now);
 // A thread that is not in `before` began since.

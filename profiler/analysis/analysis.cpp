@@ -175,6 +175,21 @@ void note_peaks(const Work& work, Trust& trust) {
   trust.is_disturbed = true;
 }
 
+// Clocks are lower, or the host runs other virtual machines on the same cores, of which none here
+// can tell. Where other programs are named they explain it.
+void note_slow_machine(const Peaks& peaks, const Contention& found, Trust& trust) {
+  constexpr double least_of_best = 0.8;  // measurements of quiet machines differ by a tenth
+  if (peaks.flops_now <= 0 || peaks.flops_now >= least_of_best * peaks.flops_per_second) return;
+  if (found.is_much(found.others_share.value_or(0)) || found.is_much(found.stolen_share)) return;
+  trust.notes.push_back(
+      fmt::format("when the run ended, this machine reached {} of the best peak seen on it ({} of "
+                  "{}): its clocks are lower, or its host runs other work on the same cores",
+                  quantity(peaks.flops_now / peaks.flops_per_second, Unit::share),
+                  quantity(peaks.flops_now, Unit::per_second_flops),
+                  quantity(peaks.flops_per_second, Unit::per_second_flops)));
+  trust.is_disturbed = true;
+}
+
 }  // namespace
 
 Trust find_trust(const View& view, const Breakdown& breakdown) {
@@ -222,6 +237,7 @@ Analysis analyse(const Session& session, const RanksView* job) {
   if (job != nullptr) analysis.slow_rank = job->slow;
   analysis.trust = find_trust(view, analysis.breakdown);
   note_peaks(analysis.work, analysis.trust);
+  note_slow_machine(analysis.work.peaks, analysis.contention, analysis.trust);
   analysis.findings = find_findings(view, analysis);
   return analysis;
 }

@@ -217,6 +217,25 @@ TEST(Trust, TellsOfCallsAboveTheMeasuredPeak) {
   }
 }
 
+TEST(Trust, TellsThatTheMachineIsSlowerThanAtItsBest) {
+  const auto ended_at = [](double flops) {
+    SessionBuilder builder = quiet();
+    builder.raw().peaks = {{"flops_per_second", {{"fp32", 1e12}}},
+                           {"now", {{"flops_per_second", {{"fp32", flops}}}}}};
+    return builder;
+  };
+  const auto slow = Contains(HasSubstr("reached 60.0 % of the best peak seen on it"));
+  const Trust trust = analyse(ended_at(6e11).build()).trust;
+  EXPECT_THAT(trust.notes, slow);
+  EXPECT_TRUE(trust.is_disturbed);
+  EXPECT_FALSE(analyse(ended_at(9e11).build()).trust.is_disturbed);
+  // What other programs explain is reported as such.
+  SessionBuilder busy = ended_at(6e11);
+  busy.raw().stamp["cpu"]["cores"] = 2;
+  busy.sample("cpu %", 50, 100).sample("process cpu %", 50, 100);
+  EXPECT_THAT(analyse(busy.build()).trust.notes, Not(slow));
+}
+
 TEST(Trust, CopesWithAnEmptySession) {
   const Trust trust = find_trust(Session{}, Breakdown{});
   EXPECT_EQ(trust.overhead_share, 0);

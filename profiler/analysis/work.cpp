@@ -182,9 +182,14 @@ std::vector<ProgramCall> known_calls(const View& view) {
 }
 
 Peaks find_peaks(const View& view) {
+  const auto flops = [&](const Json& peaks) {
+    return std::max(0.0,
+                    fields::number(fields::child(peaks, "flops_per_second"), view.precision()));
+  };
   const Json& peaks = view.session.peaks;
-  return {std::max(0.0, fields::number(fields::child(peaks, "flops_per_second"), view.precision())),
-          std::max(0.0, fields::number(peaks, "bytes_per_second"))};
+  return {.flops_per_second = flops(peaks),
+          .bytes_per_second = std::max(0.0, fields::number(peaks, "bytes_per_second")),
+          .flops_now = view.session.computes_on_host() ? flops(fields::child(peaks, "now")) : 0};
 }
 
 // The shortest time in which a machine of these peaks does it (Williams et al., "Roofline", 2009:

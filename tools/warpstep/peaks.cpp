@@ -45,6 +45,8 @@ Json with_best_peaks(Json measured, const std::string& key, const std::filesyste
     Json& mine = kept[key];
     if (!mine.is_object()) mine = Json::object();
     const Json before = mine;
+    Json now = measured;
+    now.erase("how");
     bool is_kept = false;
     if (measured.contains("flops_per_second"))
       for (auto& [precision, value] : measured["flops_per_second"].items()) {
@@ -55,6 +57,7 @@ Json with_best_peaks(Json measured, const std::string& key, const std::filesyste
       is_kept |= raise(measured["bytes_per_second"], mine["bytes_per_second"]);
       mine["bytes_per_second"] = measured["bytes_per_second"];
     }
+    if (is_kept) measured["now"] = now;
     if (is_kept && measured.contains("how"))
       measured["how"] = measured["how"].get<std::string>() + "; the best seen on this machine";
     if (mine == before) return measured;

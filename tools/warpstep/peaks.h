@@ -19,8 +19,8 @@ PeakSizes host_peak_sizes(std::uint64_t free_bytes);
 
 // `measured` (measure_peaks()) with each value the larger of itself and the one kept under `key` in
 // folder/peaks.json, which then has the larger ones: {KEY: {"flops_per_second",
-// "bytes_per_second"}}. "how" says so. Without a folder, or with a file that cannot be read or
-// written, `measured`.
+// "bytes_per_second"}}. "how" says so, and "now" has what was measured. Without a folder, or with a
+// file that cannot be read or written, `measured`.
 nlohmann::ordered_json with_best_peaks(nlohmann::ordered_json measured, const std::string& key,
                                        const std::filesystem::path& folder);
 

@@ -25,6 +25,8 @@ TEST(Peaks, AreTheBestOfEarlierRunsOfThisMachine) {
   EXPECT_EQ(busy["flops_per_second"]["fp32"], 10);
   EXPECT_EQ(busy["bytes_per_second"], 7);
   EXPECT_EQ(busy["how"], "so; the best seen on this machine");
+  EXPECT_EQ(busy["now"],
+            Json::parse(R"({"flops_per_second": {"fp32": 3}, "bytes_per_second": 7})"));
   EXPECT_EQ(with_best_peaks(peaks(1, 1), "a", folder)["bytes_per_second"], 7);
   EXPECT_EQ(with_best_peaks(peaks(1, 1), "other threads", folder), peaks(1, 1));
   EXPECT_EQ(with_best_peaks(peaks(1, 1), "a", {}), peaks(1, 1));

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tools/install: the command, its completion and man pages in a prefix, and an uninstall that leaves nothing.
+"""tools/install: the command, its completion and man pages in a prefix, one installation over another, and an uninstall that
+leaves nothing.
 
     tool_test.py --build BUILD --work DIR
 """
@@ -55,6 +56,55 @@ def check_pages(prefix):
         check(not ran.stderr, f"{page}: {ran.stderr}")
 
 
+def stand_in(folder, time, files):
+    """A build folder that installs these files, made at a time: CMake leaves a file alone that has the same one."""
+    folder.mkdir(parents=True)
+    lines = []
+    for number, path in enumerate(files):
+        source = folder / f"{number}" / pathlib.Path(path).name
+        source.parent.mkdir()
+        source.write_text(f"{path} of {folder.name}")
+        os.utime(source, (time, time))
+        lines.append(f'file(INSTALL DESTINATION "${{CMAKE_INSTALL_PREFIX}}/{pathlib.Path(path).parent}" TYPE FILE '
+                     f'FILES "{source}")')
+    lines += [r'string(REPLACE ";" "\n" names "${CMAKE_INSTALL_MANIFEST_FILES}")',
+              f'file(WRITE "{folder / "install_manifest.txt"}" "${{names}}")']
+    (folder / "cmake_install.cmake").write_text("\n".join(lines))
+    return folder
+
+
+def files_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def check_one_over_another(work):
+    """Files of the earlier installation alone are removed, others stay; the prefix is no pattern."""
+    prefix, listed = work / "in[1]st.a|b", "share/warpstep/installed"
+    kept = ["bin/warpstep", "lib/libwarpstep_engine.so.0.2.0"]
+    first = stand_in(work / "first", 10, ["bin/warpstep", "lib/libwarpstep_cuda.so", "lib/libwarpstep_engine.so.0.1.0",
+                                          "share/old/page/a page"])
+    second = stand_in(work / "second", 20, kept)
+    tool = [str(ROOT / "tools/install"), "--prefix", str(prefix)]
+    said = output(*tool, "--build", str(first))
+    check("installed 4 files" in said, said)
+    (prefix / "lib/mine").write_text("kept")
+    (work / "outside").write_text("kept")
+    with open(prefix / listed, "a", encoding="utf-8") as file:
+        file.write("../outside\n")
+    (second / "cmake_install.cmake").rename(second / "later")
+    failed = subprocess.run([*tool, "--build", str(second)], check=False, capture_output=True, text=True)
+    check(failed.returncode != 0 and len(files_in(prefix)) == 6, f"a failed installation removed files: {files_in(prefix)}")
+    (second / "later").rename(second / "cmake_install.cmake")
+    said = output(*tool, "--build", str(second))
+    check("removed 3 files of the earlier installation" in said and "installed 2 files" in said, said)
+    check(files_in(prefix) == sorted([*kept, "lib/mine", listed]), f"one over another: {files_in(prefix)}")
+    check((prefix / "bin/warpstep").read_text() == "bin/warpstep of second", "the command is the earlier one")
+    check(not (prefix / "share/old").exists(), "empty folders of the earlier installation stay")
+    check("earlier" not in output(*tool, "--build", str(second)), "the same again removes files")
+    output(*tool, "--uninstall")
+    check(files_in(prefix) == ["lib/mine"] and (work / "outside").exists(), f"after --uninstall: {files_in(prefix)}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
@@ -72,8 +122,9 @@ def main():
     check_pages(prefix)
     (prefix / "share/mine").write_text("kept")
     output(*tool, "--uninstall")
-    left = [str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()]
+    left = files_in(prefix)
     check(left == ["share/mine"], f"after --uninstall there is {left}")
+    check_one_over_another(arguments.work)
 
 
 if __name__ == "__main__":

@@ -51,13 +51,22 @@ warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResult
           ${engine}/passes/passes_test.cpp ${engine}/passes/reduce_test.cpp
           ${engine}/passes/fuse_test.cpp ${engine}/passes/fuse_norm_conv_test.cpp
           ${engine}/passes/inference_test.cpp ${engine}/passes/optimizer_test.cpp ${engine}/passes/decode_test.cpp
-          ${engine}/run/store_test.cpp ${engine}/run/program_test.cpp ${engine}/run/numerics_test.cpp
+          ${engine}/run/backend_test.cpp ${engine}/run/store_test.cpp ${engine}/run/program_test.cpp ${engine}/run/numerics_test.cpp
           ${engine}/run/trainer_test.cpp ${engine}/run/decode_test.cpp
           ${engine}/files/checkpoint_test.cpp ${engine}/files/safetensors_test.cpp
           ${engine}/files/safetensors_values_test.cpp largest_allocation.cpp
           placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
+# Backends of other builds: of an earlier version, of this one with other headers, and of one that names none.
+foreach(other earlier changed unnamed)
+  set(backend backend_of_${other})
+  add_library(${backend} MODULE EXCLUDE_FROM_ALL backend_of_another.cpp)
+  target_link_libraries(${backend} PRIVATE warpstep::engine warpstep_options)
+  string(TOUPPER ${other} definition)
+  target_compile_definitions(${backend} PRIVATE ${definition})
+  add_dependencies(engine_test ${backend})
+endforeach()
 # Which of two versions of a library is loaded: stand-ins, where LD_LIBRARY_PATH has the older one. Files of wheels have no
 # version in their names.
 set(standins "${CMAKE_CURRENT_BINARY_DIR}/standins")

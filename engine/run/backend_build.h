@@ -1,0 +1,38 @@
+// What a backend's module was built from. The engine calls a backend's functions by their places in
+// its headers, so it refuses a module of another version: one that an earlier installation left,
+// for example.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "engine/core/plugin.h"
+#include "engine/run/backend.h"
+
+namespace warpstep {
+
+// Differs between builds whose headers describe differently what an engine and its backends
+// exchange. Mixed are the sizes of that and the names of all ops in their order.
+constexpr std::uint64_t backend_interface() {
+  std::uint64_t mixed = 1;  // counts changes that show in neither, as of a virtual function
+#define WARPSTEP_MIX_NAME(Op) \
+  for (const char letter : #Op) mixed = mix_interface(mixed, static_cast<unsigned char>(letter));
+  WARPSTEP_EACH_OP(WARPSTEP_MIX_NAME)
+#undef WARPSTEP_MIX_NAME
+  for (const std::size_t size :
+       {sizeof(Backend), sizeof(BackendOptions), sizeof(Buffers), sizeof(Communicator),
+        sizeof(Exchange), sizeof(Graph), sizeof(Node), sizeof(Value), sizeof(AnyOp),
+        std::variant_size_v<OpVariant>, sizeof(Parameter)})
+    mixed = mix_interface(mixed, size);
+  return mixed;
+}
+
+struct BackendBuild {
+  const char* version = nullptr;  // "0.1.0"
+  std::uint64_t interface = backend_interface();
+};
+
+// The function warpstep_backend_build(), which every module has from kernels/build.cpp.
+using BackendBuildEntry = const BackendBuild* (*)();
+
+}  // namespace warpstep

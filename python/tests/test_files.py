@@ -44,6 +44,18 @@ def test_bf16_is_rounded_to_nearest_even_and_read_exactly(tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
+def test_bf16_without_axes_or_elements_is_an_array(tmp_path):
+    path = tmp_path / "w.safetensors"
+    warpstep.save_weights(path, {"a": np.array(1.5, np.float32), "b": np.zeros((0, 3), np.float32)}, types="BF16")
+    for bf16, dtype in (("float32", np.float32), ("bits", np.uint16)):
+        loaded = warpstep.load_weights(path, bf16=bf16)
+        assert all(type(array) is np.ndarray and array.dtype == dtype for array in loaded.values())
+        assert loaded["a"].shape == () and loaded["b"].shape == (0, 3)
+    loaded = warpstep.load_weights(path)
+    loaded["a"] *= 2
+    assert loaded["a"] == 3 and isinstance(loaded["a"], np.ndarray)
+
+
 def test_a_checkpoint_is_weights_without_the_optimiser(trained):
     weights = warpstep.open_run(trained).weights()
     assert weights and not any(name.startswith("optimizer.") for name in weights)

@@ -57,7 +57,8 @@ def load_weights(path: str | os.PathLike[str], *, bf16: str = "float32", optimiz
         array = np.empty(shape, np.uint16 if stored == "BF16" else _DTYPES[stored])
         file.read(source, array.reshape(-1).view(np.uint8))
         if stored == "BF16" and bf16 == "float32":
-            array = (array.astype(np.uint32) << 16).view(np.float32)
+            # In one axis: arithmetic gives a scalar where there is none.
+            array = (array.reshape(-1).astype(np.uint32) << 16).view(np.float32).reshape(shape)
         weights[name] = array
         weights.types[name] = stored
     return weights

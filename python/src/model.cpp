@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,7 @@ class Model {
 
  private:
   void build(const models::Model& model, std::int64_t channels);
+  void require_readable(std::size_t number, const Shape& shape) const;
   std::vector<float> logits_of(std::shared_ptr<const data::Dataset> images);
 
   ModelRequest request_;
@@ -200,6 +202,34 @@ void softmax(std::span<float> row) {
   for (float& value : row) value = static_cast<float>(value / sum);
 }
 
+// What makes images of so many channels, for an error.
+std::string_view conversion_to(std::int64_t channels) {
+  switch (channels) {
+    case 1: return "; convert it with Pillow's image.convert('L')";
+    case 3: return "; convert it with Pillow's image.convert('RGB')";
+    case 4: return "; convert it with Pillow's image.convert('RGBA')";
+    default: return "";
+  }
+}
+
+// The channels apart from the size: no transform that resizes changes them.
+void Model::require_readable(std::size_t number, const Shape& shape) const {
+  const std::int64_t channels = row_[2];
+  if (shape[2] != channels)
+    fail<ShapeError>(
+        "image {} has {} channel{} ({}: height x width x channels), but the model reads {}{}",
+        number, shape[2], shape[2] == 1 ? "" : "s", shape.text(), channels,
+        shape[2] > 4 && shape[0] == channels ? "; put the channels last: image.transpose(1, 2, 0)"
+                                             : conversion_to(channels));
+  const ImageExtent rows = recipe_.extent(shape);
+  if (rows.height != row_[0] || rows.width != row_[1])
+    fail<ShapeError>("image {} is {} (height x width x channels), but the model reads {}{}", number,
+                     shape.text(), row_.text(),
+                     recipe_.sets_extent() ? " after " + recipe_.text()
+                                           : "; give transforms that resize, such as "
+                                             "'resize=256,centre-crop=224'");
+}
+
 Tensor Model::predict(const std::vector<Image>& images) {
   const auto classes = request_.classes;
   const auto count = static_cast<std::int64_t>(images.size());
@@ -207,14 +237,7 @@ Tensor Model::predict(const std::vector<Image>& images) {
   std::vector<GivenImages::Entry> entries;
   for (const Image& image : images) {
     entries.push_back({std::span(image.data(), image.size()), shape_of(image)});
-    const Shape& shape = entries.back().shape;
-    const ImageExtent rows = recipe_.extent(shape);
-    if (shape[2] != row_[2] || rows.height != row_[0] || rows.width != row_[1])
-      fail<ShapeError>("image {} is {} (height x width x channels), but the model reads {}{}",
-                       entries.size() - 1, shape.text(), row_.text(),
-                       recipe_.sets_extent() ? " after " + recipe_.text()
-                                             : "; give transforms that resize, such as "
-                                               "'resize=256,centre-crop=224'");
+    require_readable(entries.size() - 1, entries.back().shape);
   }
   if (count > 0) {
     const nb::gil_scoped_release unlocked;

@@ -1,5 +1,6 @@
 """Weights, runs and models."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,20 @@ def test_bf16_without_axes_or_elements_is_an_array(tmp_path):
     loaded = warpstep.load_weights(path)
     loaded["a"] *= 2
     assert loaded["a"] == 3 and isinstance(loaded["a"], np.ndarray)
+
+
+def test_wrong_weights_are_named(tmp_path):
+    path, arrays = tmp_path / "w.safetensors", {"a": np.zeros(1)}
+    for metadata, match in (({"epoch": 3}, "metadata['epoch'] 3: give a str, not int"),
+                            ({3: "epoch"}, "key of metadata 3: give a str, not int"),
+                            ({"by": "\udcff"}, "metadata['by'] '\\udcff': has characters"), (5, "metadata 5: give a dict")):
+        with pytest.raises(warpstep.UsageError, match=re.escape(match)):
+            warpstep.save_weights(path, arrays, metadata=metadata)
+    for weights, match in (({1: np.zeros(1)}, "name of an array 1: give a str, not int"),
+                           (np.zeros(1), "weights: give a dict of arrays by name, not ndarray")):
+        with pytest.raises(warpstep.UsageError, match=match):
+            warpstep.save_weights(path, weights)
+    assert not path.exists()
 
 
 def test_a_checkpoint_is_weights_without_the_optimiser(trained):
@@ -144,9 +159,43 @@ def test_predict_gives_the_logits_of_eval(trained, pngs, tmp_path):
     assert model.predict([]).probabilities.shape == (0, len(model.classes))
     tensor = next(iter(warpstep.Loader(pngs, 10, split="test", shuffle=False))).images  # any array, not of NumPy alone
     np.testing.assert_allclose(model.predict(tensor).probabilities, expected[:10], atol=1e-6)
-    for options in ({"image": (32, 32)}, {"image": (0, 32, 3)}, {"batch": 0}, {"threads": -1}):
-        with pytest.raises(warpstep.UsageError, match=next(iter(options))):
+    for options, match in (({"image": (32, 32)}, "image (32, 32)"), ({"image": (0, 32, 3)}, "image (0, 32, 3)"),
+                           ({"image": 32}, "image 32: is (height, width, channels)"), ({"batch": 0}, "batch 0"),
+                           ({"threads": -1}, "threads -1"), ({"batch": "8"}, "batch '8': not a value of this argument"),
+                           ({"mean": 0.5}, "mean 0.5: give one number per channel"), ({"std": 1}, "std 1: give one number"),
+                           ({"classes": 2.5}, "classes 2.5: give their number"),
+                           ({"transforms": ["flip"]}, "transforms ['flip']: not a value of this argument")):
+        with pytest.raises(warpstep.UsageError, match=re.escape(match)):
             warpstep.Model(trained, device="cpu", **options)
+
+
+def test_images_of_other_channels_need_a_conversion_not_a_size(trained):
+    rgba, gray = np.zeros((32, 32, 4), np.uint8), np.zeros((32, 32), np.uint8)
+    fix = "; convert it with Pillow's image.convert('RGB')"
+    for options in ({}, {"transforms": "resize=32,centre-crop=32"}):
+        model = warpstep.Model(trained, device="cpu", **options)
+        for images, image, shape, advice in ((rgba, "0 has 4 channels", "32x32x4", fix),
+                                             ([rgba], "0 has 4 channels", "32x32x4", fix),
+                                             ([rgba[:, :, :3], gray], "1 has 1 channel", "32x32x1", fix),
+                                             (np.zeros((2, 3, 32, 32), np.uint8), "0 has 32 channels", "3x32x32",
+                                              "; put the channels last: image.transpose(1, 2, 0)")):
+            match = f"image {image} ({shape}: height x width x channels), but the model reads 3{advice}"
+            with pytest.raises(warpstep.ShapeError, match=re.escape(match)):
+                model.predict(images)
+
+
+def test_a_name_that_is_neither_a_run_nor_a_model_has_a_suggestion(tmp_path):
+    for arguments, suggestion in ((("resnet19", "x.safetensors"), " (the models are cifar10cnn, "),
+                                  (("resnt18", "x.safetensors"), "; did you mean resnet18? (the models are "),
+                                  (("resnt18",), "; did you mean resnet18? (the models are ")):
+        match = f"{arguments[0]}: there is no such run or file, and no model is called '{arguments[0]}'{suggestion}"
+        with pytest.raises(warpstep.UsageError, match=re.escape(match)):
+            warpstep.Model(*arguments)
+    with pytest.raises(warpstep.UsageError, match="no such run or file"):
+        warpstep.Model(b"caf\xe9")
+    for path in (tmp_path / "none", "none.safetensors"):
+        with pytest.raises(warpstep.DataError, match="No such file"):
+            warpstep.Model(path)
 
 
 def test_images_of_any_size_where_transforms_resize(trained):

@@ -2,6 +2,7 @@
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -182,9 +183,31 @@ def test_mean_and_std_are_any_numbers_that_have_an_effect(arrays):
 
 
 def test_wrong_arguments_are_named(arrays):
-    for argument, value in (("batch", 2.5), ("seed", -1), ("rank", -1), ("shuffle", None), ("transforms", None)):
-        with pytest.raises(warpstep.UsageError, match=f"{argument} {value}: not a value of this argument"):
+    for argument, value in (("batch", 2.5), ("seed", -1), ("rank", -1), ("shuffle", None), ("shuffle", [1]),
+                            ("transforms", None)):
+        with pytest.raises(warpstep.UsageError, match=re.escape(f"{argument} {value!r}: not a value of this argument")):
             warpstep.Loader(arrays[0], **{"batch": 8, argument: value})
+    for argument, value in (("mean", 0.5), ("std", 0.25), ("mean", "0.5"), ("std", [None])):
+        with pytest.raises(warpstep.UsageError, match=re.escape(f"{argument} {value!r}: give one number per channel")):
+            warpstep.Loader(arrays[0], dtype="float32", **{argument: value})
+    with pytest.raises(warpstep.UsageError, match="path 5: give the path"):
+        warpstep.Loader(5)
+    loader = warpstep.Loader(arrays[0], 8)
+    for argument, position in (("epoch 'a'", ("a",)), ("epoch -1", (-1,)), ("epoch 1.5", (1.5,)), ("step -2", (0, -2)),
+                               ("step None", (0, None)), (f"epoch {1 << 64}", (1 << 64,))):
+        with pytest.raises(warpstep.UsageError, match=f"^{argument}: give a whole number from 0 on$"):
+            loader.seek(*position)
+    with pytest.raises(warpstep.UsageError, match="epoch '3'"):
+        loader.set_epoch("3")
+    state = loader.state_dict()
+    for wrong, match in (({}, "state {}: has no 'seed'; give what state_dict() of a loader returned"),
+                         ({"seed": 0, "epoch": 1}, "has no 'step'"), (None, "state None: has no 'seed'"),
+                         ({**state, "step": "1"}, "the state's step '1': give a whole number"),
+                         ({**state, "epoch": -1}, "the state's epoch -1: give a whole number")):
+        with pytest.raises(warpstep.UsageError, match=re.escape(match)):
+            loader.load_state_dict(wrong)
+    loader.seek(np.int64(1), np.uint8(2))
+    assert loader.position == (1, 2)
 
 
 def test_refusals_name_the_fix(arrays, tmp_path):

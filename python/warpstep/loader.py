@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from warpstep import _warpstep
+from warpstep._arguments import assign, per_channel, whole
 
 
 class Batch(NamedTuple):
@@ -57,19 +58,11 @@ class Loader:
             raise _warpstep.UsageError(f"layout {layout!r}: use 'NHWC' or 'NCHW'")
         request = _warpstep.LoaderRequest()
         request.floats, request.channels_first = dtype == "float32", layout == "NCHW"
-        for name, value in {"path": os.fsencode(path), "split": split, "batch": batch,
-                            "transforms": "" if transforms == "none" else transforms,
-                            "mean": [] if mean is None else [float(number) for number in mean],
-                            "std": [] if std is None else [float(number) for number in std],
-                            "shuffle": {True: "full", False: "none"}.get(shuffle, shuffle), "seed": seed,
-                            "drop_last": drop_last, "workers": workers, "prefetch": prefetch, "rank": rank, "world": world,
-                            "errors": errors, "max_bad": max_bad, "keep_decoded": keep_decoded, "epoch": epoch,
-                            "step": step}.items():
-            try:
-                setattr(request, name, value)
-            except TypeError:
-                raise _warpstep.UsageError(f"{name} {value!r}: not a value of this argument; "
-                                           "help(warpstep.Loader) describes it") from None
+        assign(request, "Loader", path=_path(path), split=split, batch=batch,
+               transforms="" if transforms == "none" else transforms, mean=per_channel("mean", mean),
+               std=per_channel("std", std), shuffle=_shuffle(shuffle), seed=seed, drop_last=drop_last, workers=workers,
+               prefetch=prefetch, rank=rank, world=world, errors=errors, max_bad=max_bad, keep_decoded=keep_decoded,
+               epoch=epoch, step=step)
         self._batches = _warpstep.Batches(request)
         # Also at exit, before the interpreter ends what the workers use.
         self._close = weakref.finalize(self, self._batches.close)
@@ -136,7 +129,7 @@ class Loader:
 
     def seek(self, epoch: int, step: int = 0) -> None:
         """The next loop begins here. Costs no more than the batch there."""
-        self._batches.seek(epoch, step)
+        self._batches.seek(whole("epoch", epoch), whole("step", step))
         self._loop += 1
         self._inside = False
 
@@ -151,14 +144,18 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continues where state_dict() was taken."""
+        for name in ("seed", "epoch", "step"):
+            if not isinstance(state, Mapping) or name not in state:
+                raise _warpstep.UsageError(f"state {state!r}: has no {name!r}; give what state_dict() of a loader returned")
+        epoch, step = whole("the state's epoch", state["epoch"]), whole("the state's step", state["step"])
         if state["seed"] != self._seed:
             raise _warpstep.UsageError(f"the state is of seed {state['seed']}, this loader has seed {self._seed}")
         for name, own, what in (("batch", self._rows, "batches of {} images of all ranks"),
                                 ("samples", self.samples, "a set of {} images")):
-            if state["step"] > 0 and state.get(name, own) != own:
+            if step > 0 and state.get(name, own) != own:
                 raise _warpstep.UsageError(f"the state is of a place within an epoch, with {what.format(state[name])}, this "
                                            f"loader has {own}: images would come twice or never; begin an epoch: set_epoch()")
-        self.seek(state["epoch"], state["step"])
+        self.seek(epoch, step)
 
     def stats(self) -> dict[str, Any]:
         """Counts and seconds since the loader was made: how long next() waited, and what the workers did."""
@@ -173,3 +170,17 @@ class Loader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _path(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return os.fsencode(path)
+    except TypeError:
+        raise _warpstep.UsageError(f"path {path!r}: give the path of a data set, as a str or a pathlib.Path") from None
+
+
+def _shuffle(shuffle: bool | str) -> Any:
+    try:
+        return {True: "full", False: "none"}.get(shuffle, shuffle)
+    except TypeError:  # a list, for example
+        return shuffle

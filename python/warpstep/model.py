@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warpstep import _warpstep
+from warpstep._arguments import assign, per_channel
 from warpstep.weights import file_of
 
 
@@ -51,29 +53,24 @@ class Model:
             config: dict[str, Any] = {}
             options: dict[str, Any] = {"model": name}
         else:
+            _require_path(name)
             self.checkpoint = file_of(name)
             config = json.loads(_warpstep.checkpoint_info(os.fsencode(self.checkpoint))[1])
             options = config["options"]
         data = config.get("data", {})
-        if classes is None:
-            classes = data.get("classes", 10)
-        self.classes = [str(i) for i in range(classes)] if isinstance(classes, int) else list(classes)
+        self.classes = _names(data.get("classes", 10) if classes is None else classes)
         request = _warpstep.ModelRequest()
-        request.model, request.plugin = options["model"], options.get("plugin", "")
         of_data = [int(n) for n in data["image_shape"].split("x")] if "image_shape" in data else []
-        request.image = of_data if image is None else list(image)
-        if image is not None and (len(request.image) != 3 or min(request.image) < 1):
-            raise _warpstep.UsageError(f"image {image!r}: is (height, width, channels), each at least 1")
+        assign(request, "Model", model=options["model"], plugin=options.get("plugin", ""),
+               image=of_data if image is None else _extents(image), classes=len(self.classes),
+               transforms=_transforms(options) if transforms is None else transforms,
+               mean=per_channel("mean", options.get("mean") if mean is None else mean),
+               std=per_channel("std", options.get("std") if std is None else std),
+               precision=options.get("precision", "fp32"), device=device,
+               weights=os.fsencode(weights if weights is not None else self.checkpoint), is_checkpoint=weights is None,
+               allow_missing=allow_missing, batch=batch, threads=threads)
         if batch < 1 or threads < 0:
             raise _warpstep.UsageError(f"batch {batch} and threads {threads}: batch is at least 1, threads at least 0")
-        request.classes = len(self.classes)
-        request.transforms = _transforms(options) if transforms is None else transforms
-        request.mean = list(options.get("mean", ()) if mean is None else mean)
-        request.std = list(options.get("std", ()) if std is None else std)
-        request.precision, request.device = options.get("precision", "fp32"), device
-        request.weights = os.fsencode(weights if weights is not None else self.checkpoint)
-        request.is_checkpoint, request.allow_missing = weights is None, allow_missing
-        request.batch, request.threads = batch, threads
         self._model = _warpstep.Model(request)
 
     def predict(self, images: np.ndarray | Sequence[np.ndarray]) -> Prediction:
@@ -82,6 +79,37 @@ class Model:
         probabilities = self._model.predict([_image(image) for image in _each(images)]).numpy()
         return Prediction([self.classes[i] for i in probabilities.argmax(axis=1)] if len(probabilities) else [],
                           probabilities)
+
+
+def _require_path(name: str) -> None:
+    """A name that is no path may be a model's with a typo: an error with the models' names."""
+    if Path(name).exists() or os.sep in name or name.endswith(".safetensors"):
+        return
+    try:
+        _warpstep.model_transforms(os.fsencode(name).decode(errors="replace"))
+    except _warpstep.UsageError as error:
+        raise _warpstep.UsageError(f"{name}: there is no such run or file, and {error}") from None
+
+
+def _names(classes: int | Sequence[str]) -> list[str]:
+    try:
+        return [str(i) for i in range(operator.index(classes))]
+    except TypeError:
+        pass
+    try:
+        return list(classes)
+    except TypeError:
+        raise _warpstep.UsageError(f"classes {classes!r}: give their number, or a list of their names") from None
+
+
+def _extents(image: tuple[int, int, int]) -> list[int]:
+    try:
+        extents = [operator.index(extent) for extent in image]
+    except TypeError:
+        extents = []
+    if len(extents) != 3 or min(extents) < 1:
+        raise _warpstep.UsageError(f"image {image!r}: is (height, width, channels), each at least 1")
+    return extents
 
 
 def _transforms(options: dict[str, Any]) -> str:
@@ -97,7 +125,7 @@ def _each(images: np.ndarray | Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         if not hasattr(images, "__array__") and not hasattr(images, "__array_interface__"):
             return images
         images = np.asarray(images)
-    if images.ndim == 2 or images.ndim == 3 and images.shape[2] in (1, 3):
+    if images.ndim == 2 or images.ndim == 3 and images.shape[2] in (1, 3, 4):  # 4: RGBA, which predict() names
         return [images]
     return images
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from warpstep import _warpstep
+from warpstep._arguments import text
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32,
            "U64": np.uint64, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64, "BOOL": np.bool_}
@@ -71,13 +72,21 @@ def save_weights(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray]
     types  None: each array as its own dtype. "F16", "BF16" or "F32": all arrays of floating-point numbers so, rounded to
            nearest even. A dict for each name, such as the `types` of load_weights(): the same file again
     """
+    if not hasattr(weights, "items"):
+        raise _warpstep.UsageError(f"weights: give a dict of arrays by name, not {type(weights).__name__}")
+    try:
+        metadata = dict(metadata or {})
+    except (TypeError, ValueError):
+        raise _warpstep.UsageError(f"metadata {metadata!r}: give a dict of texts by name") from None
+    metadata = {text("key of metadata", key): text(f"metadata[{key!r}]", value) for key, value in metadata.items()}
     rows = []
     for name, array in weights.items():
+        text("name of an array", name)
         array = np.asarray(array)
         wanted = types.get(name) if isinstance(types, Mapping) else types if array.dtype.kind == "f" else None
         array, stored = _stored(name, np.ascontiguousarray(array).reshape(array.shape), wanted)
         rows.append((name, stored, list(array.shape), array.reshape(-1).view(np.uint8)))
-    _warpstep.write_safetensors(os.fsencode(path), rows, dict(metadata or {}))
+    _warpstep.write_safetensors(os.fsencode(path), rows, metadata)
 
 
 def file_of(path: str | os.PathLike[str]) -> Path:

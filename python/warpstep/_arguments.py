@@ -1,0 +1,48 @@
+"""What a caller gave, checked: an error names the argument, its value and what to give."""
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from warpstep import _warpstep
+
+
+def assign(request: Any, of: str, **values: Any) -> None:
+    """Sets the request's members; `of` is what has arguments of these names."""
+    for name, value in values.items():
+        try:
+            setattr(request, name, value)
+        except TypeError:
+            raise _warpstep.UsageError(f"{name} {value!r}: not a value of this argument; "
+                                       f"help(warpstep.{of}) describes it") from None
+
+
+def per_channel(name: str, value: Sequence[float] | None) -> list[float]:
+    """A mean or std; None is empty."""
+    try:
+        return [] if value is None else [float(number) for number in value]
+    except (TypeError, ValueError):
+        raise _warpstep.UsageError(f"{name} {value!r}: give one number per channel, such as (0.5, 0.5, 0.5)") from None
+
+
+def whole(name: str, value: Any) -> int:
+    """A number of epochs or steps."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise _warpstep.UsageError(f"{name} {value!r}: give a whole number from 0 on")
+    return number
+
+
+def text(name: str, value: Any) -> str:
+    """What a file stores as UTF-8."""
+    if not isinstance(value, str):
+        raise _warpstep.UsageError(f"{name} {value!r}: give a str, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _warpstep.UsageError(f"{name} {value!r}: has characters that UTF-8 cannot store") from None
+    return value

@@ -236,15 +236,23 @@ class Wandb(Folder):
         self.track()
         self.assertEqual(self.calls("finish")[-1], ["finish", 1, {"outcome": "broken data"}])
 
+    def expect_to_wait(self, process):
+        """It says so, in its first line."""
+        timer = threading.Timer(30, process.kill)
+        timer.start()
+        said = process.stderr.readline()
+        timer.cancel()
+        self.assertEqual(said, f"tools/track: {self.run_directory}: waits for a run to begin here (no config.json yet)\n")
+
     def test_follows_a_run_through_its_begin_a_resume_and_its_end(self):
-        with self.started(self.command("--follow"), stderr=subprocess.PIPE) as process:
+        with self.started(self.command("--follow"), stderr=subprocess.PIPE, text=True) as process:
             def wait(condition):
                 end = time.monotonic() + 30
                 while not condition():
                     self.assertLess(time.monotonic(), end)
                     self.assertIsNone(process.poll())
                     time.sleep(0.01)
-            time.sleep(0.1)  # nothing is there yet
+            self.expect_to_wait(process)
             (self.run_directory / ".lock").write_text("process 1 on elsewhere, since then")
             self.config()
             self.write(*(line("step", n, loss=n) for n in (10, 20, 30)))
@@ -256,7 +264,8 @@ class Wandb(Folder):
             self.summary("interrupted", steps=50)
             (self.run_directory / ".lock").unlink()
             self.assertEqual(process.wait(30), 0)
-            process.stderr.read()
+            said = process.stderr.read()
+        self.assertNotIn("waits", said)
         self.assertEqual(self.steps(), [10, 20, 30, 40, 50])
         self.assertEqual(self.calls("finish"), [["finish", 0, {"outcome": "interrupted", "steps": 50}]])
 
@@ -323,11 +332,8 @@ pathlib.Path("summary.json").write_text('{{"outcome": "finished", "steps": 1}}')
         self.assertEqual(json.loads((self.run_directory / "track-wandb.json").read_text())["id"], second[2])
 
     def test_ctrl_c_before_the_run_begins(self):
-        (self.folder / "wandb.py").write_text(WANDB + "print('imported', flush=True)")
-        with self.started(self.command("--follow"), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True) as process:
-            process.stdout.readline()
-            time.sleep(0.3)  # it waits now
+        with self.started(self.command("--follow"), stderr=subprocess.PIPE, text=True) as process:
+            self.expect_to_wait(process)
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 130, said)

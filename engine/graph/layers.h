@@ -17,7 +17,7 @@ Tensor normalize(Tensor images, std::span<const float> mean, std::span<const flo
 // step computes in, stored as its kernels want them.
 Tensor convert(Tensor images, Where where = Where::current());
 
-// images u8 [any,H,W,C], rows i32 [N,12], a RowPlan each -> [N,out.height,out.width,C], see
+// images u8 [any,H,W,C], rows row_plans_type(N) -> [N,out.height,out.width,C], see
 // engine/core/pixels.h.
 Tensor augment(Tensor images, Tensor rows, const PixelPlan& plan, ImageExtent out,
                Where where = Where::current());
@@ -99,7 +99,7 @@ struct LossOptions {
 void require_logits(Tensor logits, std::int64_t rows, std::int64_t classes);
 
 // Mean cross-entropy and top-1 count of logits [N,K]; sets Graph::logits, loss and correct. With
-// mixup, `rows` i32 [N,12], a RowPlan each, give each row's weight and its pair's label.
+// mixup, `rows`, row_plans_type(N), give each row's weight and its pair's label.
 void cross_entropy(Tensor logits, Tensor labels, Tensor rows = {}, const LossOptions& options = {},
                    Where where = Where::current());
 

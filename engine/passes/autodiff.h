@@ -5,9 +5,9 @@
 
 namespace warpstep {
 
-// Appends the adjoints of everything between the loss and the parameters. The loss must be the
-// output of a loss op. Throws Error when there is no loss, or a parameter that the loss does not
-// depend on.
+// Appends the adjoints of everything between the loss and the parameters. Cross-entropy must be the
+// loss itself; any other f32 [] may be, see set_loss(). Throws Error when there is no loss, or a
+// parameter that the loss does not depend on.
 Graph differentiate(Graph graph);
 
 }  // namespace warpstep

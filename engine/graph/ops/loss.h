@@ -1,6 +1,6 @@
 // Classification losses. Labels are i32 [N]; a row with a negative label is padding: it counts in
-// no mean, no gradient and no accuracy. The mean of no rows is 0. With `mixed` there are rows, i32
-// [N,12], a RowPlan each: where its weight is below 1 and its pair has a label, a row's loss is
+// no mean, no gradient and no accuracy. The mean of no rows is 0. With `mixed` there are rows,
+// row_plans_type(N): where a plan's weight is below 1 and its pair has a label, the row's loss is
 // weight times its label's and 1 - weight times its pair's; accuracy goes by the row's label.
 #pragma once
 

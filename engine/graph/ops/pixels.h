@@ -7,7 +7,7 @@
 
 namespace warpstep {
 
-// images u8 [any,H,W,C], rows i32 [N,12], a RowPlan each -> activations [N,height,width,C], what
+// images u8 [any,H,W,C], rows row_plans_type(N) -> activations [N,height,width,C], what
 // engine/core/pixels.h says of them, to the bit in f32. Nothing learns through it: no adjoint.
 struct Augment {
   static constexpr std::string_view name = "augment";

@@ -100,12 +100,13 @@ void Fusing::statistics() {
   graph_.nodes = std::move(nodes);
 }
 
-// conv.dgrad, batch_norm.dgrad of a norm with a relu -> norm_conv.dgrad, norm_apply.dgrad.
+// conv.dgrad, batch_norm.dgrad of a norm with a relu -> norm_conv.dgrad, norm_apply.dgrad. Not of a
+// norm over several ranks: its sums are exchanged before they are applied.
 void Fusing::norm_gradients() {
   Rewriter rewriter(graph_);
   for (Node& node : graph_.nodes) {
     const auto* grad = std::get_if<BatchNormGrad>(&node.op);
-    if (!grad || !grad->norm.relu || grad->norm.add || grad->sum) continue;
+    if (!grad || !grad->norm.relu || grad->norm.add || grad->sum || grad->norm.ranks > 1) continue;
     Node* dgrad = rewriter.sole_producer<ConvDataGrad>(node.in[0]);
     if (!dgrad) continue;
     const NormConvDataGrad fused{std::get<ConvDataGrad>(dgrad->op).conv};

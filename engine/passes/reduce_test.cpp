@@ -8,6 +8,7 @@
 
 #include "engine/passes/schedule.h"
 #include "engine/run/store.h"
+#include "tests/small_graphs.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -176,6 +177,28 @@ TEST(SynchronizeNorms, CountsTheRowsOfAllRanks) {
     norms += std::holds_alternative<BatchNormGrad>(node.op) ? 1 : 0;
   }
   EXPECT_EQ(norms, 8U);
+}
+
+// A convolution's call sums this rank's rows and exchanges nothing.
+TEST(SynchronizeNorms, KeepsNormsApartFromConvolutions) {
+  StepOptions options = job_of(4, 0);
+  options.computes = [](const AnyOp&, const Types&) { return true; };
+  using testing_support::count;
+  EXPECT_GT(count<NormConvDataGrad>(step_of("resnet9", options)), 0);
+  options.sync_norms = true;
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    options.precision = precision;
+    for (const char* model : {"resnet9", "resnet18"}) {
+      const Graph graph = step_of(model, options);
+      EXPECT_EQ(count<NormConv>(graph) + count<NormConvDataGrad>(graph), 0) << model;
+      EXPECT_EQ(count<BatchNorm>(graph), count<BatchNormGrad>(graph)) << model;
+      for (const Node& node : graph.nodes)
+        if (const auto* grad = std::get_if<BatchNormGrad>(&node.op)) {
+          EXPECT_FALSE(grad->shortcut_norm) << node.title();
+        }
+    }
+  }
+  EXPECT_EQ(count<BatchNormGrad>(step_of("resnet9", options)), 8);
 }
 
 TEST(ReduceGradients, RunBesideWhatFollowsUntilTheirFirstReader) {

@@ -68,7 +68,8 @@ Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
 }
 
 // Between two calls of train() no step is in flight. Only the progress decides what is due there,
-// so a run that was stopped before or during an evaluation makes it when it continues.
+// so a run that was stopped before or during an evaluation makes it when it continues. Weights that
+// an evaluation is due for are saved after it, which may find that they have diverged.
 Outcome Trainer::run_to_end(Progress& progress, const std::atomic<bool>& stop) {
   begin(progress);
   while (!stops(stop)) {
@@ -79,7 +80,7 @@ Outcome Trainer::run_to_end(Progress& progress, const std::atomic<bool>& stop) {
     train(progress, stop);
     if (epoch_ends(progress))
       end_epoch(progress);
-    else if (save_due(progress))
+    else if (save_due(progress) && !evaluation_due(progress))
       save(progress);
   }
   if (!saved_) save(progress);

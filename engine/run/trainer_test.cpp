@@ -115,8 +115,8 @@ TEST(Trainer, EvaluatesBeforeTheFirstStepOnRequest) {
   EXPECT_EQ(run.train(options), "s3 e3 v3 c3 finished") << "once in a run";
 }
 
-// What a run of two epochs reports until its data turns out to be broken.
-std::string reported_until_broken(SmallRun& run) {
+// What a run, of two epochs as a rule, reports until its data turns out to be broken.
+std::string reported_until_broken(SmallRun& run, const TrainOptions& options = {.epochs = 2}) {
   Log log;
   Trainer trainer({.step = run.step,
                    .data = run.training,
@@ -124,7 +124,7 @@ std::string reported_until_broken(SmallRun& run) {
                    .evaluation_data = &run.validation,
                    .observers = {&log},
                    .save = [](const Progress&) { return std::filesystem::path("c"); }},
-                  {.epochs = 2});
+                  options);
   EXPECT_THROW(trainer.run(run.progress, log.stop), BrokenData);
   return log.text;
 }
@@ -149,6 +149,52 @@ TEST(Trainer, SavesBetweenEpochsAndAtTheLastStep) {
   EXPECT_EQ(SmallRun().train(
                 {.epochs = 0, .max_steps = 5, .evaluate_every_epochs = 0, .save_every_steps = 2}),
             "s1 s2 c2 s3 e3 c3 s4 c4 s5 v5 c5 finished");
+}
+
+TEST(Trainer, SavesOnceAfterAnEvaluationThatIsDueWithACheckpoint) {
+  const TrainOptions options{.epochs = 0,
+                             .max_steps = 4,
+                             .evaluate_every_epochs = 0,
+                             .evaluate_every_steps = 2,
+                             .save_every_steps = 1};
+  EXPECT_EQ(SmallRun().train(options), "s1 c1 s2 v2 c2 s3 e3 c3 s4 v4 c4 finished");
+  SmallRun stopped;
+  EXPECT_EQ(stopped.train(options, 2), "s1 c1 s2 c2 interrupted");
+  EXPECT_EQ(stopped.train(options), "v2 c2 s3 e3 c3 s4 v4 c4 finished");
+  SmallRun broken;
+  broken.validation.broken = true;
+  EXPECT_EQ(reported_until_broken(broken, options), "s1 c s2 c ");
+}
+
+// The last checkpoint of a run that diverges is one that it can go on from.
+TEST(Trainer, SavesNoWeightsThatAnEvaluationFindsDiverged) {
+  struct Spoil final : TrainObserver {
+    explicit Spoil(Store& of) : store(of) {}
+    void on_step(const StepRecord& r) override {
+      if (r.step != 2) return;
+      const std::size_t last = store.parameters().size() - 1;
+      store.write(last, std::vector<float>(store.read(last).size(), not_a_number));
+    }
+    void on_checkpoint(const std::filesystem::path& path) override { saved += path.string(); }
+    Store& store;
+    std::string saved;
+  };
+  SmallRun run;
+  Spoil spoil(run.step.store());
+  Trainer trainer(
+      {.step = run.step,
+       .data = run.training,
+       .evaluation = &run.evaluation,
+       .evaluation_data = &run.validation,
+       .observers = {&spoil},
+       .save =
+           [](const Progress& at) { return std::filesystem::path(fmt::format("c{} ", at.step)); }},
+      {.epochs = 9, .evaluate_every_steps = 1, .save_every_steps = 1});
+  EXPECT_THAT(
+      [&] { trainer.run(run.progress, false); },
+      ThrowsMessage<NumericError>(AllOf(HasSubstr("the validation loss is nan after step 2"),
+                                        HasSubstr("These weights were not saved"))));
+  EXPECT_EQ(spoil.saved, "c1 ");
 }
 
 TEST(Trainer, ContinuesWhereItWasStopped) {

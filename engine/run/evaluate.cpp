@@ -80,6 +80,7 @@ void take_average(const Store& from, Store& to) {
   for (std::size_t p = 0; p < from.parameters().size(); ++p)
     to.write(p, from.read(p, Store::Section::average));
   for (std::size_t b = 0; b < from.buffers().size(); ++b) to.write_buffer(b, from.read_buffer(b));
+  to.set_step_state(from.step_state());
 }
 
 }  // namespace warpstep

@@ -37,8 +37,8 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
 // Sets the inputs that the step reads. Throws Error for one that the batch does not have.
 void give_batch(Program& program, const Batch& batch);
 
-// Copies the averaged weights and the buffers of `from` to `to`, the store of an evaluation,
-// through host memory. Throws Error where the models differ.
+// Copies the averaged weights, the buffers and the step's state of `from` to `to`, the store of an
+// evaluation, through host memory. Throws Error where the models differ.
 void take_average(const Store& from, Store& to);
 
 }  // namespace warpstep

@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/passes/precision.h"
+#include "engine/run/evaluate.h"
 #include "engine/run/runner.h"
 #include "tests/stepping.h"
 
@@ -129,6 +130,32 @@ TEST(NumericsRunner, CountsTheBatchesOfAnEvaluation) {
   EXPECT_THAT([&] { runner->step(); },
               ThrowsMessage<NumericError>(
                   HasSubstr("batch 2 of the evaluation after step 1: fc2/linear (forward")));
+}
+
+// Such an evaluation has a store of its own.
+TEST(NumericsRunner, ChecksTheAverageOfEachEvaluation) {
+  StepOptions options;
+  options.update.average_decay = 0.5;
+  Stepping training = stepping(options);
+  options.training = false;
+  Stepping step(model_step("mlp", 4, options), open_backend("ref"));
+  step.load(1);
+  const auto runner = numerics_runner(step.program);
+  const auto train = eager_runner(training.program);
+  Store& averaged = training.program.store();
+  for (int evaluation = 0; evaluation < 2; ++evaluation) {
+    train->step();
+    take_average(averaged, step.program.store());
+    for (int batch = 0; batch < 3; ++batch) runner->step();
+  }
+  train->step();
+  std::vector<float> weight = averaged.read(2, Store::Section::average);
+  weight[7] = nan;
+  averaged.write(2, weight, Store::Section::average);
+  take_average(averaged, step.program.store());
+  EXPECT_THAT([&] { runner->step(); },
+              ThrowsMessage<NumericError>(HasSubstr(
+                  "batch 1 of the evaluation after step 3: parameter fc2.weight holds 1 NaN")));
 }
 
 TEST(InPrecision, RestartsLossScaling) {

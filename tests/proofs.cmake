@@ -52,7 +52,7 @@ warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResult
           ${engine}/passes/fuse_test.cpp ${engine}/passes/fuse_norm_conv_test.cpp
           ${engine}/passes/inference_test.cpp ${engine}/passes/optimizer_test.cpp ${engine}/passes/decode_test.cpp
           ${engine}/run/backend_test.cpp ${engine}/run/store_test.cpp ${engine}/run/program_test.cpp ${engine}/run/numerics_test.cpp
-          ${engine}/run/trainer_test.cpp ${engine}/run/decode_test.cpp
+          ${engine}/run/trainer_test.cpp ${engine}/run/decode_test.cpp ${engine}/run/evaluate_test.cpp
           ${engine}/files/checkpoint_test.cpp ${engine}/files/safetensors_test.cpp
           ${engine}/files/safetensors_values_test.cpp largest_allocation.cpp
           placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp

@@ -18,6 +18,37 @@ const Batch& next_batch(BatchSource& source) {
   return source.next();
 }
 
+std::string stored_text(const Value& value) {
+  return fmt::format("{}, {} bytes", value.type.text(), value.layout.bytes);
+}
+
+// Whether `given` is in the device's memory already, outside of what a batch brings: a set.
+bool is_resident_set(const Value& slot, const Batch& batch, std::span<const std::byte> given) {
+  const std::byte *begin = batch.slot.data(), *end = begin + batch.slot.size();
+  return slot.role == Role::resident && (given.data() < begin || given.data() >= end);
+}
+
+// A kernel reads as many bytes as the slot has, whatever arrives. A set may have more.
+void require_bytes(const Value& slot, const Batch& batch, std::span<const std::byte> given) {
+  const std::size_t bytes = given.size();
+  if (bytes == slot.layout.bytes) return;
+  if (bytes > slot.layout.bytes && is_resident_set(slot, batch, given)) return;
+  const bool as_f32 =
+      is_float(slot.type.dtype) && bytes == idx(slot.type.shape.count()) * size_bytes(DType::f32);
+  if (as_f32 && slot.type.dtype != DType::f32)
+    fail<Error>(
+        "in this precision the step reads '{}' as {}, but its source gives f32, {} bytes; let the "
+        "model read it with convert(), which takes f32 in every precision",
+        slot.name, stored_text(slot), bytes);
+  if (as_f32)
+    fail<Error>(
+        "the step reads '{}' as {} in this backend, but its source gives f32, {} bytes; use "
+        "another --device, or give u8 images (--normalize device)",
+        slot.name, stored_text(slot), bytes);
+  fail<Error>("the step reads '{}' as {}, but its source gives {} bytes", slot.name,
+              stored_text(slot), bytes);
+}
+
 }  // namespace
 
 Score& Score::operator+=(const Score& other) {
@@ -61,10 +92,12 @@ void give_batch(Program& program, const Batch& batch) {
   if (graph.inputs.size() > slots.size())
     fail<Error>("the step has {} inputs, more than {}", graph.inputs.size(), slots.size());
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
-    const std::string& name = graph.value(graph.inputs[i]).name;
-    slots[i] = batch.get<std::byte>(name).data();
+    const Value& slot = graph.value(graph.inputs[i]);
+    const std::span<const std::byte> given = batch.get<std::byte>(slot.name);
+    slots[i] = given.data();
     if (!slots[i])
-      fail<Error>("the step reads '{}' of each batch, but its source provides none", name);
+      fail<Error>("the step reads '{}' of each batch, but its source provides none", slot.name);
+    require_bytes(slot, batch, given);
   }
   program.set_inputs(std::span(slots).first(graph.inputs.size()));
 }

@@ -34,7 +34,8 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
                                     std::uint64_t limit_batches, const std::atomic<bool>& stop,
                                     Runner* runner = nullptr);
 
-// Sets the inputs that the step reads. Throws Error for one that the batch does not have.
+// Sets the inputs that the step reads. Throws Error for one that the batch does not have, or that
+// is of another size or number format than the step reads.
 void give_batch(Program& program, const Batch& batch);
 
 // Copies the averaged weights, the buffers and the step's state of `from` to `to`, the store of an

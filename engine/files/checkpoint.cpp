@@ -349,11 +349,11 @@ Progress parse_progress(const std::string& text, const std::filesystem::path& pa
               as_count(seen.whole("best_step", steps)), as_count(seen.whole("worse", steps))};
   }
   constexpr std::int64_t most_int = std::numeric_limits<std::int32_t>::max();
-  state.step = fields.whole("optimizer_step", steps);
+  // Of the store, not of the run: a program may train one store in several runs.
+  state.step = fields.whole("optimizer_step", most_steps);
   state.skipped = fields.later_whole("skipped_steps", state.step);
   state.good_steps = static_cast<std::int32_t>(fields.later_whole("good_steps", most_int));
-  state.micro_step =
-      static_cast<std::int32_t>(fields.later_whole("micro_step", std::min(steps, most_int)));
+  state.micro_step = static_cast<std::int32_t>(fields.later_whole("micro_step", most_int));
   state.update = fields.later_flag("only_accumulated") ? 0 : 1;
   state.overflow = fields.later_flag("overflow") ? 1 : 0;
   state.loss_scale = static_cast<float>(

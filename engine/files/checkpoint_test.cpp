@@ -64,6 +64,23 @@ TEST(CheckpointProgress, IsReadAsItWasWritten) {
   EXPECT_EQ(parse_progress(older.dump(), "x", state).epoch_score.weight, 32);
 }
 
+// Another run of the same store begins with a progress of its own.
+TEST(CheckpointProgress, MayBeOfARunThatOthersCameBefore) {
+  Json second = written();
+  second["step"] = 10;
+  second["next_epoch"] = 2;
+  second["optimizer_step"] = 70;
+  second["micro_step"] = 20;
+  second.erase("evaluation");
+  second.erase("watch");
+  StepState state;
+  const Progress read = parse_progress(second.dump(), "x", state);
+  EXPECT_EQ(read.step, 10U);
+  EXPECT_EQ(state.step, 70);
+  EXPECT_EQ(state.micro_step, 20);
+  EXPECT_EQ(Json::parse(progress_text(read, state)), second);
+}
+
 // Every field, also in nested objects, with every kind of wrong value.
 TEST(CheckpointProgress, RefusesEveryFieldThatIsNoneByItsName) {
   const Json whole = written();

@@ -54,6 +54,10 @@ TEST(ShapeErrors, OfConvolutions) {
                {"c: 3 input channels cannot be split into 2 groups"});
   expect_error([](Graph& g) { conv("c", images(g), {.out = 4, .groups = 3}); },
                {"3 groups do not divide both 3 input and 4 output channels"});
+  expect_error([](Graph& g) { conv("c", images(g), {.kernel = 5}); },
+               {"c: conv to 0 output channels with a 5x5 kernel; each must be at least 1"});
+  expect_error([](Graph& g) { conv("c", images(g), {.out = 4, .kernel = 0}); },
+               {"c: conv to 4 output channels with a 0x0 kernel"});
   expect_error([](Graph& g) { conv("c", images(g), {.out = 4, .stride = 0}); },
                {"s0", "has an attribute out of range"});
   expect_error(
@@ -73,7 +77,7 @@ TEST(ShapeErrors, OfTheOtherLayers) {
       [](Graph& g) {
         linear("fc", images(g, {8, 4}), {.out = 0});
       },
-      {"fc/linear: linear to 0 outputs"});
+      {"fc: linear to 0 outputs"});
   expect_error(
       [](Graph& g) {
         max_pool(images(g, {8, 1, 2, 3}));
@@ -95,6 +99,17 @@ TEST(ShapeErrors, OfTheOtherLayers) {
   expect_error(
       [](Graph& g) { g.record(Phase::forward, Add{}, {images(g)}, "sum", Where::current()); },
       {"sum/add: add takes 2 inputs, not 1"});
+}
+
+// A store divides by the size of the first.
+TEST(ShapeErrors, OfParametersWithoutElements) {
+  expect_error([](Graph& g) { parameter(g, "x", {0}, {}); },
+               {"parameter x of 0 has no elements; every extent must be at least 1"});
+  expect_error(
+      [](Graph& g) {
+        linear("fc", images(g, {8, 0}), {.out = 4});
+      },
+      {"parameter fc.weight of 4x0 has no elements"});
 }
 
 TEST(ShapeErrors, OfInputAndLoss) {

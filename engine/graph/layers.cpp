@@ -24,6 +24,9 @@ Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
   for (const Parameter& other : graph.parameters)
     if (other.name == name)
       fail<ShapeError>("two parameters are called {}; give each layer its own name", name);
+  if (shape.count() == 0)
+    fail<ShapeError>("parameter {} of {} has no elements; every extent must be at least 1", name,
+                     shape.text());
   const int id = graph.add_value({DType::f32, shape}, Role::parameter, name);
   graph.value(id).parameter = static_cast<int>(graph.parameters.size());
   graph.parameters.push_back({.name = std::move(name),
@@ -108,6 +111,9 @@ Tensor augment(Tensor images, Tensor rows, const PixelPlan& plan, ImageExtent ou
 Tensor conv(std::string name, Tensor x, Conv op, ConvInit init, Where where) {
   if (x.type().shape.rank() != 4)
     fail<ShapeError>("{}: conv takes images [N,H,W,C], not {}", name, x.type().text());
+  if (op.out < 1 || op.kernel < 1)
+    fail<ShapeError>("{}: conv to {} output channels with a {}x{} kernel; each must be at least 1",
+                     name, op.out, op.kernel, op.kernel);
   if (op.groups < 1 || x.channels() % op.groups != 0)
     fail<ShapeError>("{}: {} input channels cannot be split into {} groups", name, x.channels(),
                      op.groups);
@@ -127,6 +133,7 @@ Tensor linear(std::string name, Tensor x, Linear op, Where where) {
   if (x.type().shape.rank() != 2)
     fail<ShapeError>("{}: linear takes [N,features], not {}; flatten images first", name,
                      x.type().text());
+  if (op.out < 1) fail<ShapeError>("{}: linear to {} outputs", name, op.out);
   const Shape shape{op.out, x.channels()};
   const Shape image = flattened_from(x);
   const Shape view = image.rank() == 3 ? Shape{op.out, image[0], image[1], image[2]} : shape;

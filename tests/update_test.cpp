@@ -1,6 +1,7 @@
 // The options of loss and update, on the reference and on the CPU: numbers from PyTorch and by
 // hand, the order of a step's last calls, an accumulation against one large batch, and a resumed
 // accumulation.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/core/error.h"
 #include "engine/files/checkpoint.h"
 #include "engine/run/trainer.h"
 #include "tests/small_graphs.h"
@@ -259,6 +261,28 @@ TEST(Accumulation, ContinuesFromACheckpointInItsMiddle) {
   for (std::size_t p = 0; p < alone.parameters().size(); ++p)
     EXPECT_EQ(alone.program.store().read(p, Store::Section::average),
               resumed.program.store().read(p, Store::Section::average));
+  std::filesystem::remove(path);
+}
+
+// Of which a step that makes an update every time has no section.
+TEST(Accumulation, IsNotLoadedFromItsMiddleByAStepWithoutIt) {
+  const auto backend = open_backend("cpu", {.threads = 2});
+  const auto path = std::filesystem::temp_directory_path() /
+                    fmt::format("warpstep_update_test_middle_{}.safetensors", ::getpid());
+  Stepping half(model_step("mlp", 8, accumulating(2, *backend)), backend);
+  half.program.store().initialize(1);
+  train(half, 0, 1, 2);
+  save_checkpoint(path, half.program.store(), Optimizer::Kind::sgd, {.step = 1}, {"mlp", "{}"});
+  Stepping whole(model_step("mlp", 8, accumulating(1, *backend)), backend);
+  Store& store = whole.program.store();
+  store.initialize(2);
+  const std::vector<std::vector<float>> before = whole.parameters();
+  EXPECT_THAT(
+      [&] { load_checkpoint(path, store, Optimizer::Kind::sgd); },
+      testing::ThrowsMessage<DataError>(testing::AllOf(
+          testing::StartsWith(path.string()), testing::HasSubstr("saved between two updates"))));
+  EXPECT_EQ(whole.parameters(), before);
+  EXPECT_EQ(store.step_state().update, 1U);
   std::filesystem::remove(path);
 }
 

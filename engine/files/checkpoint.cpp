@@ -36,11 +36,11 @@ std::string_view moment_name(Optimizer::Kind optimizer, Section section) {
 
 // The sections to save besides the parameters and their average. A sum of gradients has a meaning
 // only between two updates.
-std::vector<Section> kept_sections(const Store& store) {
+std::vector<Section> kept_sections(const Store& store, const StepState& state) {
   constexpr std::array moments{Section::moment1, Section::moment2};
   // Not by their bytes: of sharded moments a rank's share may be empty.
   std::vector<Section> sections(moments.begin(), moments.begin() + store.moment_count());
-  if (store.step_state().update == 0) sections.push_back(Section::accumulator);
+  if (state.update == 0) sections.push_back(Section::accumulator);
   return sections;
 }
 
@@ -237,7 +237,8 @@ Kept kept_of(const Store& store, Optimizer::Kind optimizer, const std::int64_t& 
       read(store, tensor, values, *scratch);
       require_finite(tensor, values);
     });
-  for (const Section section : kept_sections(store)) add_section(store, optimizer, section, kept);
+  for (const Section section : kept_sections(store, store.step_state()))
+    add_section(store, optimizer, section, kept);
   if (store.section_bytes(Section::average) > 0)
     add_section(store, optimizer, Section::average, kept);
   return kept;
@@ -270,13 +271,18 @@ Progress load_checkpoint(const std::filesystem::path& path, Store& store,
       found != name(optimizer))
     fail<DataError>("{}: made with --optimizer {}; resume with the same, not {}", path.string(),
                     found, name(optimizer));
+  StepState state = store.step_state();
+  const Progress progress = parse_progress(metadata_entry(file, progress_key), path, state);
+  if (state.update == 0 && store.section_bytes(Section::accumulator) == 0)
+    fail<DataError>(
+        "{}: saved between two updates, with the gradients of the steps since the last one; "
+        "resume with the --accumulate of that run, or from a checkpoint after an update",
+        path.string());
   load_weights(path, store);
   if (store.section_bytes(Section::average) > 0 && has_average(file, store))
     load_section(file, store, optimizer, Section::average, Section::average);
-  StepState state = store.step_state();
-  const Progress progress = parse_progress(metadata_entry(file, progress_key), path, state);
   store.set_step_state(state);
-  for (const Section section : kept_sections(store))
+  for (const Section section : kept_sections(store, state))
     load_section(file, store, optimizer, section, section);
   return progress;
 }

@@ -103,6 +103,22 @@ std::size_t section_bytes_of(const Graph& graph, std::size_t parameter) {
   return (bytes + section_alignment - 1) / section_alignment * section_alignment;
 }
 
+// Of a store without this section, and why.
+std::string_view what_is_missing(Store::Section section) {
+  switch (section) {
+    case Store::Section::parameter: return "parameters: its model has none";
+    case Store::Section::gradient: return "gradients: it does not train";
+    case Store::Section::moment1: return "moments: it does not train, or its optimiser has none";
+    case Store::Section::moment2:
+      return "second moments: it does not train, or its optimiser has none";
+    case Store::Section::copy: return "copies: its step computes with the parameters";
+    case Store::Section::accumulator:
+      return "sums of gradients: it does not train, or each of its steps makes an update";
+    case Store::Section::average: return "averages: its step keeps none of the parameters";
+  }
+  return "such section";
+}
+
 }  // namespace
 
 Sections sections(const Graph& graph) {
@@ -264,10 +280,7 @@ std::size_t Store::section_bytes(Section section) const {
 
 std::byte* Store::section_address(std::size_t parameter, Section section) const {
   const Part& p = part(section);
-  if (p.values.empty())
-    fail<Error>("this store has no {}", section == Section::copy
-                                            ? "copies: its step computes with the parameters"
-                                            : "gradients and moments: it does not train");
+  if (p.values.empty()) fail<Error>("this store has no {}", what_is_missing(section));
   if (!is_shared_out(section))
     return memory_.get() + p.begin + sections_.offsets[parameter] / p.shrink;
   std::byte* all = all_moments_[section == Section::moment1 ? 0 : 1].get();

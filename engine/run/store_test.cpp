@@ -90,7 +90,7 @@ TEST(Store, RefusesWhatDoesNotFit) {
   EXPECT_THAT([&] { store.write(1, std::vector<float>(5)); },
               ThrowsMessage<Error>("conv.bias: 5 values for f32 4"));
   EXPECT_THAT([&] { store.read(0, Section::moment1); },
-              ThrowsMessage<Error>(HasSubstr("no gradients and moments")));
+              ThrowsMessage<Error>(HasSubstr("no moments: it does not train, or its optimiser")));
   Graph other = model_step("mlp", 2);
   EXPECT_THAT([&] { store.fix_layouts(other); },
               ThrowsMessage<Error>("a graph with 6 parameters cannot use a store of 4"));
@@ -100,6 +100,21 @@ TEST(Store, RefusesWhatDoesNotFit) {
               ThrowsMessage<Error>(
                   "parameter 2 is head.weight f32 3x48 in the graph, fc.weight f32 3x48 in the "
                   "store"));
+}
+
+TEST(Store, SaysWhichSectionItLacks) {
+  Program training(small(true), open_backend("ref"));
+  const auto says = [&](Section section, const std::string& text) {
+    EXPECT_THAT([&] { training.store().read(0, section); }, ThrowsMessage<Error>(HasSubstr(text)));
+    EXPECT_THAT([&] { training.store().write(1, counting(4), section); },
+                ThrowsMessage<Error>(HasSubstr(text)));
+  };
+  says(Section::copy, "no copies: its step computes with the parameters");
+  says(Section::accumulator, "no sums of gradients: it does not train, or each of its steps makes");
+  says(Section::average, "no averages: its step keeps none of the parameters");
+  Program evaluation(small(false), open_backend("ref"));
+  EXPECT_THAT([&] { evaluation.store().read(0, Section::gradient); },
+              ThrowsMessage<Error>("this store has no gradients: it does not train"));
 }
 
 TEST(Store, CarriesTheStepState) {

@@ -84,7 +84,15 @@ TEST(ShapeErrors, OfTheOtherLayers) {
       },
       {"a 2x2 window does not fit images of 1x2", "pooled too often"});
   expect_error([](Graph& g) { max_pool(images(g), {.window = 2, .padding = 2}); },
-               {"window must be 1 to 15 and padding at most half of it"});
+               {"max_pool 2x2 s2 p2: ", "padding (p) from 0 to half of the window"});
+  expect_error([](Graph& g) { max_pool(images(g), {.window = 2, .stride = 0}); },
+               {"max_pool 2x2 s0: ", "stride at least 1"});
+  expect_error([](Graph& g) { max_pool(images(g), {.window = 2, .padding = -1}); },
+               {"max_pool 2x2 s2 p-1: ", "padding (p) from 0 to half of the window"});
+  expect_error([](Graph& g) { avg_pool(images(g), {.window = 2, .stride = 0}); },
+               {"avg_pool 2x2 s0: ", "stride at least 1"});
+  expect_error([](Graph& g) { avg_pool(images(g), {.window = -2, .stride = 2}); },
+               {"avg_pool -2x-2 s2: ", "window must be at least 1"});
   expect_error([](Graph& g) { max_pool(images(g), {.window = 16}); }, {"window must be 1 to 15"});
   expect_error(
       [](Graph& g) {

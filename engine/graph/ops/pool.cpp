@@ -27,8 +27,10 @@ Types infer(const MaxPool& op, const Types& in) {
   if (x.rank() != 4) fail<ShapeError>("max_pool takes images [N,H,W,C], not {}", in[0].text());
   if (op.window < 1 || op.window > 15 || op.stride < 1 || op.padding < 0 ||
       2 * op.padding > op.window)
-    fail<ShapeError>("max_pool {}: window must be 1 to 15 and padding at most half of it",
-                     text(op));
+    fail<ShapeError>(
+        "max_pool {}: window must be 1 to 15, stride at least 1, and padding (p) from 0 to half of "
+        "the window",
+        text(op));
   const Shape y = pooled(op, x);
   return {{in[0].dtype, y}, {DType::u8, y}};
 }
@@ -75,8 +77,10 @@ Types infer(const AvgPool& op, const Types& in) {
   if (x.rank() != 4) fail<ShapeError>("avg_pool takes images [N,H,W,C], not {}", in[0].text());
   if (op.window == 0) return {{in[0].dtype, {x[0], 1, 1, x[3]}}};
   if (op.window < 0 || op.stride < 1 || op.padding < 0 || 2 * op.padding > op.window)
-    fail<ShapeError>("avg_pool {}: stride must be at least 1 and padding at most half the window",
-                     text(op));
+    fail<ShapeError>(
+        "avg_pool {}: window must be at least 1 (0: the whole image), stride at least 1, and "
+        "padding (p) from 0 to half of the window",
+        text(op));
   return {{in[0].dtype, pooled(op, x)}};
 }
 

@@ -34,7 +34,8 @@ enum class Tail : std::uint8_t {
 // How a row is handled whose sample cannot be decoded.
 enum class DataErrors : std::uint8_t {
   fail,  // next() throws when it reaches the row's batch
-  skip,  // the row repeats the next good row of its batch; where Tail pads, if there is none: mask
+  skip,  // the row repeats the next good row of its batch; in an evaluation, and where Tail pads if
+         // there is none: mask
   mask   // zeros with label -1, which are not counted
 };
 
@@ -59,6 +60,9 @@ struct LoaderOptions {
   // ranks' batches, concatenated, are the batches of a world of 1.
   std::uint32_t world = 1, rank = 0;
   Tail tail = Tail::drop;
+  // Every sample counts once, so that no row may repeat another; messages name the options of
+  // evaluations, and no epoch and step.
+  bool evaluates = false;
   Recipe recipe;
   // If set, workers also normalise: images are f32 then, else bytes. Not for recipes that mix.
   std::optional<PixelPlan> pixels;

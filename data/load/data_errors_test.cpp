@@ -179,6 +179,7 @@ TEST(DataErrorPolicy, SkipMasksARowOfAnEvaluation) {
     Broken broken(DataErrors::skip);
     broken.with.batch = batch_size;
     broken.with.tail = Tail::pad;
+    broken.with.evaluates = true;
     Loader loader(broken.set, broken.with);
     std::int64_t counted = 0, masked = 0;
     for (int step = 0; step < 40 / batch_size; ++step) {
@@ -189,6 +190,38 @@ TEST(DataErrorPolicy, SkipMasksARowOfAnEvaluation) {
     }
     EXPECT_EQ(counted, 39);
     EXPECT_EQ(masked, 1);
+    EXPECT_EQ(loader.bad_count(), 1U);
+  }
+}
+
+// Training without a dropped tail: only a row without a good one beside it is masked.
+TEST(DataErrorPolicy, SkipRepeatsARowWhereTheTailIsPadded) {
+  for (const std::int64_t batch_size : {1, 7, 8}) {
+    Broken broken(DataErrors::skip);
+    broken.with.batch = batch_size;
+    broken.with.tail = Tail::pad;
+    auto good_with = broken.with;
+    good_with.errors = DataErrors::fail;
+    Loader loader(broken.set, broken.with);
+    Loader good(std::make_shared<testing::Uneven>(40), good_with);
+    std::int64_t counted = 0;
+    for (std::uint64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+      const Batch batch = loader.next(), expected = good.next();
+      counted += batch.count;
+      const auto bad = loader.bad_samples();
+      if (bad.empty() || bad[0].position != batch.position) continue;
+      EXPECT_THAT(bad[0].message, HasSubstr(fmt::format("epoch 1, step {})", step + 1)));
+      const auto row = idx(bad[0].row);
+      const std::size_t next = (row + 1) % idx(expected.count);
+      if (batch_size > 1) {
+        EXPECT_EQ(labels_of(batch)[row], labels_of(expected)[next]);
+        EXPECT_TRUE(std::ranges::equal(images_of(batch).subspan(60 * row, 60),
+                                       images_of(expected).subspan(60 * next, 60)));
+      } else {
+        EXPECT_EQ(labels_of(batch)[row], -1);
+      }
+    }
+    EXPECT_EQ(counted, batch_size > 1 ? 40 : 39);
     EXPECT_EQ(loader.bad_count(), 1U);
   }
 }

@@ -261,8 +261,9 @@ void ImageBatches::prepare_next(Position position) {
 
 BadSample ImageBatches::bad_sample(std::uint64_t index, Position position, std::int64_t row,
                                    const std::string& what) const {
-  const std::string when =
-      evaluates() ? "" : fmt::format(", epoch {}, step {}", position.epoch + 1, position.step + 1);
+  const std::string when = options_.evaluates ? ""
+                                              : fmt::format(", epoch {}, step {}",
+                                                            position.epoch + 1, position.step + 1);
   return {index, position, row,
           fmt::format("{} (sample {} of {}{})", what, index, dataset_->path(), when), false};
 }
@@ -364,7 +365,7 @@ void ImageBatches::decode_row(std::uint64_t index, const Draw& draw, const RowPl
       sample.encoding == Encoding::pixels ? std::string() : dataset_->name(index);
   const Shape shape = decoded_shape(sample, name);
   const Geometry geometry =
-      row_geometry(*dataset_, index, shape, options_.recipe, draw, shape_, evaluates());
+      row_geometry(*dataset_, index, shape, options_.recipe, draw, shape_, options_.evaluates);
   std::span<std::uint8_t> bytes = image;
   if (options_.pixels) {
     state.bytes.resize(idx(shape_.count()));
@@ -400,9 +401,10 @@ void ImageBatches::replace_bad(const SlotView& slot, std::int64_t samples,
   for (BadSample& sample : bad) {
     const std::int64_t row = sample.row;
     // An evaluation would count the copied row twice.
-    const bool copied =
-        options_.errors == DataErrors::skip && !evaluates() && copy_good_row(slot, row, is_bad);
-    if (!copied && (options_.errors == DataErrors::mask || evaluates())) {
+    const bool copied = options_.errors == DataErrors::skip && !options_.evaluates &&
+                        copy_good_row(slot, row, is_bad);
+    if (!copied &&
+        (options_.errors == DataErrors::mask || options_.evaluates || options_.tail == Tail::pad)) {
       pad_row(row, slot);
     } else if (!copied) {
       sample.message +=

@@ -103,7 +103,6 @@ class ImageBatches final : public BatchMaker {
     return (position.epoch * steps_ + position.step) * static_cast<std::uint64_t>(options_.batch) +
            static_cast<std::uint64_t>(row);
   }
-  bool evaluates() const { return options_.tail == Tail::pad; }
   BadSample bad_sample(std::uint64_t index, Position position, std::int64_t row,
                        const std::string& what) const;
   void replace_bad(const SlotView& slot, std::int64_t samples, std::vector<BadSample>& bad) const;

@@ -72,6 +72,7 @@ void train(const std::string& folder, std::uint64_t epochs) {
   loading.recipe = loading.recipe.for_evaluation();
   loading.shuffle = data::Shuffle::none;
   loading.tail = data::Tail::pad;
+  loading.evaluates = true;
   data::Loader test_batches(test, loading);
 
   // The step: the model with normalised pixels before it and a loss after it, compiled.

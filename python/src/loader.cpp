@@ -43,6 +43,27 @@ data::Split split_of(const std::string& text) {
   fail<UsageError>("split '{}': use train or test", text);
 }
 
+void replace(std::string& text, std::string_view from, std::string_view to) {
+  if (const std::size_t at = text.find(from); at != std::string::npos)
+    text.replace(at, from.size(), to);
+}
+
+// A fix in a message about data names the program's options: here it names a Loader's arguments.
+std::string with_arguments(std::string text) {
+  constexpr std::string_view training = "--transforms ", test = ",normalize --eval-transforms ";
+  const std::size_t begin = text.find(training);
+  const std::size_t end = text.find(test, begin);
+  if (begin != std::string::npos && end != std::string::npos) {
+    const std::size_t first = begin + training.size();
+    const std::string recipe = text.substr(first, end - first);
+    const std::size_t past = std::min(text.find_first_of(" )", end + test.size()), text.size());
+    text.replace(begin, past - begin, fmt::format("transforms='{}'", recipe));
+  }
+  replace(text, "--data-errors mask", "errors='mask'");
+  replace(text, "--max-bad", "max_bad");
+  return text;
+}
+
 // Batches of bytes have no place for what is computed after the bytes; mixing needs both rows.
 void require_possible(const data::Recipe& recipe, bool floats) {
   using enum data::TransformStage;
@@ -81,7 +102,7 @@ std::shared_ptr<const data::Dataset> open_set(const LoaderRequest& request) {
 
 }  // namespace
 
-Batches::Batches(const LoaderRequest& request) : request_(request), process_(::getpid()) {
+Batches::Batches(const LoaderRequest& request) try : request_(request), process_(::getpid()) {
   const nb::gil_scoped_release unlocked;
   const data::Recipe recipe =
       request_.transforms.empty() ? data::Recipe() : data::Recipe(request_.transforms);
@@ -108,6 +129,8 @@ Batches::Batches(const LoaderRequest& request) : request_(request), process_(::g
     with.pixels = recipe.pixels(static_cast<int>(row_[2]), request_.mean, request_.std);
   }
   loader_ = std::make_unique<data::Loader>(dataset_, with);
+} catch (const DataError& error) {
+  throw DataError(with_arguments(error.what()));
 }
 
 // A forked child has a copy of the loader without its threads: joining them would never end.
@@ -164,7 +187,7 @@ std::int64_t Batches::rows_of(Position position) const {
       std::min(batch, dataset_->size() - std::min(first, dataset_->size())));
 }
 
-nb::tuple Batches::next() {
+nb::tuple Batches::next() try {
   open();
   wait();
   Tensor images, labels;
@@ -183,6 +206,8 @@ nb::tuple Batches::next() {
     images = images_of(pool_->lend(slot.data()), rows);
   }
   return nb::make_tuple(std::move(images), std::move(labels));
+} catch (const DataError& error) {
+  throw DataError(with_arguments(error.what()));
 }
 
 Tensor Batches::images_of(std::shared_ptr<std::byte> memory, std::int64_t rows) const {
@@ -267,7 +292,7 @@ nb::list Batches::bad_samples() const {
     row["epoch"] = bad.position.epoch;
     row["step"] = bad.position.step;
     row["row"] = bad.row;
-    row["message"] = decoded(bad.message);
+    row["message"] = decoded(with_arguments(bad.message));
     list.append(row);
   }
   return list;

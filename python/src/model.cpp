@@ -177,6 +177,7 @@ std::vector<float> Model::logits_of(std::shared_ptr<const data::Dataset> images)
   with.prefetch = 2;
   with.shuffle = data::Shuffle::none;
   with.tail = data::Tail::pad;
+  with.evaluates = true;
   with.recipe = recipe_;
   data::Loader loader(std::move(images), with);
   std::optional<Feeder> feeder;

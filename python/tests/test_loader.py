@@ -5,7 +5,9 @@ import os
 import re
 import shutil
 import signal
+import struct
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -237,6 +239,35 @@ def test_broken_files_fail_or_are_left_out(pngs, tmp_path):
     assert [bad["index"] for bad in masked.bad_samples] == [list(labels).index(-1)]
     skipped = warpstep.Loader(folder, 1, shuffle=False, errors="skip", max_bad=0.1)  # batches of one image
     assert np.array_equal(np.concatenate([labels for _, labels in epoch_of(skipped)]), labels)
+
+
+def test_skip_repeats_the_next_good_image(pngs, tmp_path):
+    folder = shutil.copytree(pngs, tmp_path / "set")
+    whole = epoch_of(warpstep.Loader(folder, 8, shuffle=False))
+    name = sorted((folder / "train").glob("*.png"))[5]
+    name.write_bytes(name.read_bytes()[:100])
+    loader = warpstep.Loader(folder, 8, shuffle=False, errors="skip", max_bad=0.1)
+    skipped = epoch_of(loader)
+    bad = loader.bad_samples[0]
+    step, row = bad["step"], bad["row"]
+    assert f"epoch 1, step {step + 1})" in bad["message"]
+    for part in whole[step]:
+        part[row] = part[(row + 1) % 8]
+    assert all(labels.min() >= 0 for _, labels in skipped)
+    assert same(skipped, whole)
+
+
+def test_a_fix_names_the_arguments_of_a_loader(pngs, tmp_path):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    folder = shutil.copytree(pngs, tmp_path / "set")
+    name = sorted((folder / "train").glob("*.png"))[5]
+    name.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 9, 8, 8, 2, 0, 0, 0))
+                     + chunk(b"IDAT", zlib.compress(bytes(8 * (1 + 9 * 3)))) + chunk(b"IEND", b""))
+    with pytest.raises(warpstep.DataError) as caught:
+        epoch_of(warpstep.Loader(folder, 8, shuffle=False))
+    assert "transforms='random-resized-crop=" in str(caught.value) and "--" not in str(caught.value)
 
 
 def test_errors_about_names_that_are_no_utf8(pngs, tmp_path):

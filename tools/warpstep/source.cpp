@@ -292,6 +292,7 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
   with.shuffle = training ? shuffle.shuffle : data::Shuffle::none;
   with.shuffle_window = shuffle.window;
   with.tail = training ? data::Tail::drop : data::Tail::pad;
+  with.evaluates = !training;
   with.recipe = source.recipe;
   if (options.normalize == "cpu") with.pixels = source.pixels;
   with.resident = resident_pixels(source);

@@ -13,6 +13,13 @@ bool ends_with(std::string_view name, std::string_view ending) {
 
 }  // namespace
 
+Window intersection(const Window& a, const Window& b) {
+  const auto down = [&](std::int64_t y) { return std::clamp(y, b.y, b.y + b.height); };
+  const auto across = [&](std::int64_t x) { return std::clamp(x, b.x, b.x + b.width); };
+  const std::int64_t y = down(a.y), x = across(a.x);
+  return {y, x, down(a.y + a.height) - y, across(a.x + a.width) - x};
+}
+
 bool has_png_name(std::string_view name) {
   return ends_with(name, ".png");
 }

@@ -51,6 +51,9 @@ inline bool is_inside(const Window& window, const Shape& image) {
          window.height <= image[0] - window.y && window.width <= image[1] - window.x;
 }
 
+// The part of `a` that is in `b`, empty if there is none; always within b's bounds.
+Window intersection(const Window& a, const Window& b);
+
 inline constexpr std::uint64_t max_encoded_bytes = std::uint64_t{1} << 30;  // of one sample
 
 // Whether a name ends in .png, or in .jpg or .jpeg, in any case.

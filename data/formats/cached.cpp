@@ -30,7 +30,7 @@ double mib(std::uint64_t bytes) {
 // Why the set cannot be resident; empty if it can.
 std::string not_resident(const TierFacts& facts) {
   if (!facts.is_gathered)
-    return fmt::format("its recipe resizes images or changes their bytes{}",
+    return fmt::format("its recipe resizes images, changes their bytes or pads a crop of them{}",
                        facts.not_gathered.empty() ? "" : ": " + facts.not_gathered);
   if (!facts.normalizes_on_device) return "it is normalised on the CPU";
   if (facts.has_device && facts.device_budget_bytes > 0 &&

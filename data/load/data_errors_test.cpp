@@ -331,6 +331,11 @@ TEST(LoaderOptions, ThatDoNotGoTogetherAreRefused) {
                 o.recipe = Recipe("resize=8x8");
               }),
               AllOf(HasSubstr("'resize=8x8'"), HasSubstr("--tier mapped")));
+  EXPECT_THAT(refused([](LoaderOptions& o) {
+                o.resident = a_resident_set();
+                o.recipe = Recipe("centre-crop=3,random-crop=4:pad=1");
+              }),
+              AllOf(HasSubstr("'centre-crop=3,random-crop=4:pad=1'"), HasSubstr("--tier mapped")));
   EXPECT_THAT(refused([](LoaderOptions& o) { o.resident = a_resident_set().first(900); }),
               AllOf(HasSubstr("900 bytes, but 16 images of 4x5x3 have 960")));
   EXPECT_THAT(refused([](LoaderOptions& o) {

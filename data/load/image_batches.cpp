@@ -102,8 +102,10 @@ void check(const LoaderOptions& options, const Dataset& dataset, const Shape& sh
   if (options.pixels && !options.resident.empty())
     fail<UsageError>("a resident set is normalised on the device: use --normalize device");
   if (!options.resident.empty() && !options.recipe.is_gathered())
-    fail<UsageError>("a resident set supports only crops and flips, not '{}'; use --tier mapped",
-                     options.recipe.text());
+    fail<UsageError>(
+        "a resident set supports only flips and crops, of which the first may pad, not '{}'; use "
+        "--tier mapped",
+        options.recipe.text());
   const auto set_bytes = dataset.size() * static_cast<std::uint64_t>(dataset.image_shape().count());
   if (!options.resident.empty() && options.resident.size() != set_bytes)
     fail<UsageError>("a resident set of {} bytes, but {} images of {} have {}",
@@ -349,8 +351,8 @@ void ImageBatches::gather_row(const Draw& draw, RowPlan& plan) const {
   const Geometry geometry = options_.recipe.geometry(dataset_->image_shape(), draw);
   const std::int64_t y = geometry.source.y + geometry.out.y, x = geometry.source.x + geometry.out.x;
   constexpr std::int64_t most = std::numeric_limits<std::int16_t>::max();
-  if (geometry.resizes() || geometry.out.height != shape_[0] || geometry.out.width != shape_[1] ||
-      std::abs(y) > most || std::abs(x) > most)
+  if (geometry.resizes() || geometry.kept || geometry.out.height != shape_[0] ||
+      geometry.out.width != shape_[1] || std::abs(y) > most || std::abs(x) > most)
     fail<UsageError>("transforms '{}' cannot be gathered from a resident set; use --tier mapped",
                      options_.recipe.text());
   plan.y = static_cast<std::int16_t>(y);

@@ -19,13 +19,6 @@ std::uint8_t rounded_byte(std::int32_t sum) {
 
 const record::Name resize_name{"resize", record::Kind::stage};
 
-Window intersection(const Window& window, std::int64_t height, std::int64_t width) {
-  const std::int64_t y = std::clamp<std::int64_t>(window.y, 0, height),
-                     x = std::clamp<std::int64_t>(window.x, 0, width);
-  return {y, x, std::clamp<std::int64_t>(window.y + window.height, 0, height) - y,
-          std::clamp<std::int64_t>(window.x + window.width, 0, width) - x};
-}
-
 bool is_empty(const Window& window) {
   return window.height == 0 || window.width == 0;
 }
@@ -62,7 +55,7 @@ void develop(const Sample& sample, const std::string& name, const Shape& shape,
     return idx(window.height * window.width * channels);
   };
   if (!geometry.resizes()) {
-    const Window seen = intersection(out, geometry.height, geometry.width);
+    const Window seen = geometry.seen();
     const Window decoded{source.y + seen.y, source.x + seen.x, seen.height, seen.width};
     if (seen == out && !geometry.mirrored)
       return decode(sample, name, shape, decoded, channels, developer.scratch, row);
@@ -75,7 +68,7 @@ void develop(const Sample& sample, const std::string& name, const Shape& shape,
   developer.part.resize(size(source));
   decode(sample, name, shape, source, channels, developer.scratch, developer.part);
   const std::uint64_t begin = now_ns();
-  const Window seen = intersection(out, geometry.height, geometry.width);
+  const Window seen = geometry.seen();
   const bool in_place = seen == out && !geometry.mirrored;
   if (!in_place) developer.resized.resize(size(seen));
   if (!is_empty(seen))

@@ -130,8 +130,13 @@ Geometry Recipe::geometry(const Shape& image, const Draw& draw) const {
 }
 
 std::string Recipe::not_gathered() const {
-  for (const TransformPtr& t : transforms_)
-    if (t->stage() == TransformStage::bytes || t->resizes()) return t->text();
+  const ImageExtent large{max_image_side, max_image_side};
+  bool cropped = false;  // then padding hides pixels that the image has
+  for (const TransformPtr& t : transforms_) {
+    if (t->stage() == TransformStage::bytes || t->resizes() || (t->pads() && cropped))
+      return t->text();
+    cropped = cropped || t->extent(large) != large;
+  }
   return {};
 }
 

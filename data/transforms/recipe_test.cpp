@@ -269,5 +269,40 @@ TEST(Develop, PutsEveryPixelInItsPlace) {
   }
 }
 
+std::vector<std::uint8_t> row_of(const Recipe& recipe, std::span<const std::uint8_t> pixels,
+                                 const Shape& shape, const Draw& draw) {
+  const Geometry geometry = recipe.geometry(shape, draw);
+  Developer developer;
+  std::vector<std::uint8_t> row(idx(geometry.out.height * geometry.out.width * shape[2]), 77);
+  develop({pixels, Encoding::pixels, shape}, "", shape, geometry, shape[2], developer, row);
+  return row;
+}
+
+// What a crop cut away does not come back: torchvision pads its result.
+TEST(Develop, PadsWhatAnEarlierCropLeft) {
+  const Shape shape{16, 16, 3};
+  const auto image = some_pixels(shape, 5);
+  for (const auto& [first, second] :
+       {std::pair("centre-crop=8", "random-crop=8:pad=4"),
+        std::pair("centre-crop=8", "centre-crop=12:pad=2"),
+        std::pair("centre-crop=8,flip=1", "random-crop=9x7:pad=4"),
+        std::pair("centre-crop=8x6,random-crop=9:pad=5", "centre-crop=12:pad=3"),
+        std::pair("flip=1,centre-crop=18x4:pad=20", "random-crop=20:pad=9"),
+        std::pair("resize=20x24,centre-crop=9", "random-crop=10:pad=4")}) {
+    const Recipe before(first), after(second), both(fmt::format("{},{}", first, second));
+    EXPECT_FALSE(both.is_gathered());
+    const ImageExtent cut = before.extent(shape);
+    for (std::uint64_t i = 0; i < 50; ++i) {
+      const Draw draw(1, 0, i);
+      const auto row = row_of(before, image, shape, draw);
+      ASSERT_EQ(row_of(both, image, shape, draw),
+                row_of(after, row, {cut.height, cut.width, 3}, draw))
+          << both.text() << " of sample " << i;
+    }
+  }
+  EXPECT_EQ(Recipe("centre-crop=8,random-crop=8:pad=4").not_gathered(), "random-crop=8:pad=4");
+  EXPECT_TRUE(Recipe("flip,random-crop=8:pad=4,centre-crop=6").is_gathered());
+}
+
 }  // namespace
 }  // namespace warpstep::data

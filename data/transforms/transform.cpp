@@ -42,6 +42,11 @@ Geometry Geometry::whole(const Shape& image) {
           .mirrored = false};
 }
 
+Window Geometry::seen() const {
+  const Window all{0, 0, height, width};
+  return intersection(out, kept ? intersection(*kept, all) : all);
+}
+
 std::string_view name(TransformStage stage) {
   switch (stage) {
     case TransformStage::geometry: return "geometry";
@@ -185,6 +190,8 @@ class Crop final : public Transform {
   bool pads() const override { return padding_ > 0; }
   void plan(Geometry& geometry, const Draw& draw) const override {
     require_room(geometry, size_, padding_, name());
+    if (padding_ > 0 && geometry.out != Window{0, 0, geometry.height, geometry.width})
+      geometry.kept = geometry.seen();
     const std::int64_t rows = geometry.out.height + 2 * padding_ - size_.height,
                        columns = geometry.out.width + 2 * padding_ - size_.width;
     if (random_) {
@@ -228,7 +235,8 @@ class Flip final : public Transform {
 // without padding before it.
 Window source_of(const Geometry& geometry, std::string_view who) {
   const Window& out = geometry.out;
-  if (geometry.resizes() || !is_inside(out, Shape{geometry.height, geometry.width, 1}))
+  if (geometry.resizes() || geometry.kept ||
+      !is_inside(out, Shape{geometry.height, geometry.width, 1}))
     fail<DataError>("{} must come before crops with padding and other changes of size", who);
   return {geometry.source.y + out.y, geometry.source.x + out.x, out.height, out.width};
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,8 +54,11 @@ struct Geometry {
   std::int64_t height = 0, width = 0;
   Window out;  // may exceed height x width; pixels outside are 0
   bool mirrored = false;
+  // What earlier crops left of height x width, if a later one pads: pixels outside are 0 as well.
+  std::optional<Window> kept;
 
   static Geometry whole(const Shape& image);
+  Window seen() const;  // the part of `out` that has pixels
   bool resizes() const { return source.height != height || source.width != width; }
   bool operator==(const Geometry&) const = default;
 };

@@ -190,17 +190,26 @@ OpenSplit open_split(const std::vector<std::string>& paths, Io io) {
   return split;
 }
 
-// tokenizer.json in the folder of the tokens.
+// tokenizer.json in the folder of the tokens. Training needs none: one that is not supported, such
+// as Llama's, is left out.
 void read_tokenizer(TokenData& data, const std::string& spec) {
   const std::string folder =
       is_folder(spec) ? spec : std::filesystem::path(spec).parent_path().string();
   const std::string path = folder.empty() ? "tokenizer.json" : folder + "/tokenizer.json";
   if (!exists(path)) return;
-  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(path);
-  data.tokenizer = path;
-  data.tokenizer_name = tokenizer->name();
-  data.vocabulary = tokenizer->vocabulary();
-  data.vocabulary_from = path;
+  try {
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(path);
+    data.tokenizer = path;
+    data.tokenizer_name = tokenizer->name();
+    data.vocabulary = tokenizer->vocabulary();
+    data.vocabulary_from = path;
+  } catch (const UnsupportedTokenizer& error) {
+    data.unused_tokenizer = path;
+    data.warnings.push_back(fmt::format(
+        "{}; it is not used: the vocabulary is that of the tokens, and `sample` knows numbers of "
+        "tokens only (--ids)",
+        error.what()));
+  }
 }
 
 void resolve_vocabulary(TokenData& data, const OpenSplit& train, const OpenSplit& val,

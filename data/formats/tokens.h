@@ -92,7 +92,8 @@ struct TokenData {
   std::string vocabulary_from;           // for messages: a path, "the largest id"
   std::optional<std::string> tokenizer;  // path of tokenizer.json, next to the tokens
   std::string tokenizer_name;            // "gpt2", "bpe", "byte" or "char"; empty: there is none
-  std::vector<std::string> warnings;     // one line each
+  std::optional<std::string> unused_tokenizer;  // path of one that is not supported
+  std::vector<std::string> warnings;            // one line each
 };
 
 // Whether `spec` is a folder with a split of tokens, or a .bin, .npy or .safetensors file.

@@ -243,6 +243,25 @@ TEST_F(Tokens, TheTokenizerDecidesTheVocabulary) {
   EXPECT_THAT(refusal(), HasSubstr("tokenizer.json: has no 'model'"));
 }
 
+// As Llama's: training needs no tokenizer.
+TEST_F(Tokens, AreUsedWithoutATokenizerThatIsNotSupported) {
+  put(folder_ / "train.bin", llmc(20240801, 7, 3, Wide{1, 128000, 2}));
+  put(folder_ / "tokenizer.json",
+      std::string(R"({"added_tokens": [], "model": {"type": "BPE", "ignore_merges": true}})"));
+  for (const std::string& spec : {folder_.path(), folder_ / "train.bin"}) {
+    const TokenData data = open_tokens(spec, {.val_split = 0});
+    EXPECT_EQ(data.vocabulary, 128256);
+    EXPECT_EQ(data.vocabulary_from, "the header of " + (folder_ / "train.bin"));
+    EXPECT_EQ(data.tokenizer, std::nullopt);
+    EXPECT_EQ(data.unused_tokenizer, folder_ / "tokenizer.json");
+    EXPECT_THAT(data.warnings,
+                ElementsAre(AllOf(HasSubstr("tokenizer.json: has a 'ignore_merges', which is not"),
+                                  HasSubstr("it is not used"), HasSubstr("--ids"))));
+  }
+  put(folder_ / "tokenizer.json", std::string(R"({"added_tokens": [], "model": {"typ)"));
+  EXPECT_THAT(refusal(), HasSubstr("tokenizer.json: byte 36: is not JSON; copy it again"));
+}
+
 TEST_F(Tokens, RefusesBrokenBinFiles) {
   EXPECT_THAT(bin_refusal(llmc(20240326, 3, 1, Narrow{1})),
               HasSubstr("byte 0: has llm.c's magic number 20240326, which is not that of tokens"));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "data/text/byte_pairs.h"
+#include "engine/core/error.h"
 
 namespace warpstep::data {
 
@@ -88,9 +89,13 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::u32string characters);
 
 // Writes tokenizer.json, atomically.
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& path);
+// A whole file of a tokenizer that encodes otherwise than the supported ones.
+struct UnsupportedTokenizer : DataError {
+  using DataError::DataError;
+};
 // Reads what save_tokenizer() writes, and other files of that format with byte-level BPE and
-// GPT-2's pieces (GPT-2's own among them). Throws DataError naming the file and what is not
-// supported.
+// GPT-2's pieces (GPT-2's own among them). Throws DataError naming the file and what is wrong, of
+// this class for what is not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
 // Bytes as GPT-2's files write them: a printable character for each.

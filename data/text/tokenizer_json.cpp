@@ -87,7 +87,7 @@ class TokenizerReader {
     check_post_processor(optional_member(file_, "post_processor"));
     const PlainJson& model = member(file_, "model");
     if (!model.is_object() || (model.contains("type") && text_of(model, "type") != "BPE"))
-      refuse("model.type is not BPE, the only one supported");
+      unsupported("model.type is not BPE, the only one supported");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "dropout",
                             "byte_fallback", "ignore_merges"})
       require_absent(model, key);
@@ -104,6 +104,11 @@ class TokenizerReader {
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     fail<DataError>("{}: {}", path_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  template <class... Args>
+  [[noreturn]] void unsupported(fmt::format_string<Args...> format, Args&&... args) const {
+    fail<UnsupportedTokenizer>("{}: {}", path_, fmt::format(format, std::forward<Args>(args)...));
   }
 
   void parse(const std::string& text) {
@@ -136,15 +141,16 @@ class TokenizerReader {
   void require_absent(const PlainJson& object, const char* key) const {
     const PlainJson& value = optional_member(object, key);
     if (value.is_null() || value == false || value == "") return;
-    refuse("has a '{}', which is not supported", key);
+    unsupported("has a '{}', which is not supported", key);
   }
   void check_byte_level(const PlainJson& pre_tokenizer) const {
     if (!pre_tokenizer.is_object() || text_of(pre_tokenizer, "type") != "ByteLevel")
-      refuse("its pre_tokenizer is not ByteLevel, with GPT-2's pattern, the only one supported");
+      unsupported(
+          "its pre_tokenizer is not ByteLevel, with GPT-2's pattern, the only one supported");
     require_absent(pre_tokenizer, "add_prefix_space");
     if (const PlainJson& regex = optional_member(pre_tokenizer, "use_regex");
         !regex.is_null() && regex != true)
-      refuse(
+      unsupported(
           "its pre_tokenizer does not split by GPT-2's pattern (use_regex), the only one "
           "supported");
   }
@@ -157,8 +163,8 @@ class TokenizerReader {
     const PlainJson& several =
         type == "Sequence" ? optional_member(processor, "processors") : processor;
     if (!several.is_array())
-      refuse("its post_processor '{}' adds tokens to texts, which is not supported",
-             printable(type));
+      unsupported("its post_processor '{}' adds tokens to texts, which is not supported",
+                  printable(type));
     for (const PlainJson& one : several) check_post_processor(one);
   }
 
@@ -171,8 +177,8 @@ class TokenizerReader {
   void read_tokens(const PlainJson& vocabulary) {
     if (!vocabulary.is_object() || vocabulary.empty()) refuse("model.vocab is not a list of ids");
     if (vocabulary.size() > most_vocabulary)
-      refuse("model.vocab has {} tokens; at most {} are supported", vocabulary.size(),
-             most_vocabulary);
+      unsupported("model.vocab has {} tokens; at most {} are supported", vocabulary.size(),
+                  most_vocabulary);
     ids_.reserve(vocabulary.size());
     for (const auto& [token, id] : vocabulary.items())
       ids_.emplace(token, static_cast<std::int32_t>(id_of(id, token)));
@@ -189,8 +195,9 @@ class TokenizerReader {
       const auto id = static_cast<std::int32_t>(id_of(optional_member(token, "id"), content));
       if (content.empty()) refuse("the added token {} has no content", id);
       if (optional_member(token, "special") == false)
-        refuse("the added token '{}' is not special: it is matched in text, which is not supported",
-               printable(content));
+        unsupported(
+            "the added token '{}' is not special: it is matched in text, which is not supported",
+            printable(content));
       const auto [found, is_new] = ids_.emplace(content, id);
       if (found->second != id)
         refuse("the token '{}' has the ids {} and {}", printable(content), found->second, id);
@@ -202,8 +209,8 @@ class TokenizerReader {
     texts_.assign(ids_.size(), nullptr);
     for (const auto& [token, id] : ids_) {
       if (static_cast<std::size_t>(id) >= texts_.size())
-        refuse("the token '{}' has the id {}, but there are {} tokens", printable(token), id,
-               texts_.size());
+        unsupported("the token '{}' has the id {}, but there are {} tokens", printable(token), id,
+                    texts_.size());
       const std::string*& text = texts_[static_cast<std::size_t>(id)];
       if (text != nullptr)
         refuse("the tokens '{}' and '{}' have the same id {}", printable(std::min(*text, token)),
@@ -214,7 +221,8 @@ class TokenizerReader {
 
   std::unique_ptr<Tokenizer> characters(const PlainJson& merges) const {
     if (!merges.is_array() || !merges.empty() || !added_.empty())
-      refuse("has no pre_tokenizer; only a vocabulary of characters, without merges, may lack it");
+      unsupported(
+          "has no pre_tokenizer; only a vocabulary of characters, without merges, may lack it");
     std::u32string all;
     for (const std::string* text : texts_) {
       const Character first = text->empty() ? Character{0, 0, false} : first_character(*text);
@@ -245,7 +253,7 @@ class TokenizerReader {
         bytes[static_cast<unsigned char>(token[0])] = true;
     }
     for (std::size_t byte = 0; byte < bytes.size(); ++byte)
-      if (!bytes[byte]) refuse("has no token for the byte 0x{:02x}", byte);
+      if (!bytes[byte]) unsupported("has no token for the byte 0x{:02x}", byte);
     if (added_.contains(std::string(end_of_text_name)))
       vocabulary.end_of_text = ids_.at(std::string(end_of_text_name));
     if (!merges.is_array()) refuse("model.merges is not a list");

@@ -282,6 +282,27 @@ TEST_F(Text, IsSampledWithATokenizerThatIsPutBesideTheWeights) {
   EXPECT_EQ(sampled.out.substr(0, 2), "ab");
 }
 
+// As Llama's beside its tokens.
+TEST_F(Text, IsTrainedOnBesideATokenizerThatIsNotSupported) {
+  const std::string file = data_ + "/tokenizer.json",
+                    reason = file + ": has a 'ignore_merges', which is not supported";
+  put(file, std::string(R"({"model": {"type": "BPE", "ignore_merges": true}})"));
+  const Ended ended = run(with(start(out_), "--steps", "1"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr(reason + "; it is not used"));
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"eval", out_}, {"data", "info", data_}, {"data", "verify", data_}})
+    EXPECT_EQ(run(command).exit_code, 0) << command[0];
+  const Ended words = run({"sample", out_, "--prompt", "ab"});
+  EXPECT_EQ(words.exit_code, 2);
+  EXPECT_THAT(words.err, HasSubstr("no tokenizer is known for " + out_ + " (" + reason +
+                                   "): name its tokenizer.json, --tokenizer FILE, or"));
+  EXPECT_THAT(run({"sample", out_, "--prompt", "ab", "--tokenizer", file}).err,
+              HasSubstr(reason + "; name another, --tokenizer FILE, or work with numbers of"));
+  std::filesystem::copy_file(file, out_ + "/tokenizer.json");
+  EXPECT_EQ(run({"sample", out_, "--prompt-ids", "1", "--ids", "--tokens", "2"}).exit_code, 0);
+}
+
 TEST_F(Text, OfAModelWithoutAContextNeedsASequence) {
   const std::vector<std::string> plugin{"--plugin", module_path("no_context"), "--device", "cpu"};
   const auto ended = [&](std::vector<std::string> arguments, const std::string& sequence) {
@@ -321,6 +342,9 @@ TEST_F(Text, IsNotEvaluatedWithTokensOfAnotherTokenizer) {
   const Ended ended = run(arguments);
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_EQ(run({"eval", out_}).exit_code, 0);
+  EXPECT_THAT(run({"eval", out_, "--data", other}).err,
+              HasSubstr(other + "/tokenizer.json: is not the tokenizer of the run, " + out_));
+  put(other + "/tokenizer.json", std::string(R"({"model": {"type": "Unigram"}})"));
   EXPECT_THAT(run({"eval", out_, "--data", other}).err,
               HasSubstr(other + "/tokenizer.json: is not the tokenizer of the run, " + out_));
 }

@@ -254,11 +254,13 @@ void print(const EvalRequest& request, const Subject& subject, const Source& sou
 void require_same_tokenizer(const Subject& subject, const data::TokenData& data) {
   namespace fs = std::filesystem;
   const fs::path own = subject.checkpoint().parent_path() / "tokenizer.json";
-  if (!data.tokenizer || !fs::exists(own) || read_file(own) == read_file(*data.tokenizer)) return;
+  const std::optional<std::string>& theirs =
+      data.tokenizer ? data.tokenizer : data.unused_tokenizer;
+  if (!theirs || !fs::exists(own) || read_file(own) == read_file(*theirs)) return;
   fail<DataError>(
       "{}: is not the tokenizer of the run, {}; make the tokens with it: warpstep data tokenize "
       "TEXT... OUT --tokenizer {}",
-      *data.tokenizer, own.string(), shell_word(own.string()));
+      *theirs, own.string(), shell_word(own.string()));
 }
 
 // The tokens that a run knows; 0: its configuration does not say.

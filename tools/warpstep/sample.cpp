@@ -58,6 +58,7 @@ struct Language {
   std::int64_t vocabulary = 0;  // tokens that the data has; 0: unknown
   bool counts_ids = false;  // it is the largest id of the data and 1: its tokenizer may know more
   fs::path file;            // of the tokenizer; empty: none
+  fs::path unused;          // a tokenizer.json beside the data that was not supported; empty: none
   std::unique_ptr<data::Tokenizer> tokenizer;
 };
 
@@ -83,10 +84,39 @@ void read_data(const Subject& subject, Language& language) {
   language.counts_ids = text("tokenizer").empty();
   const fs::path beside = subject.file().parent_path() / "tokenizer.json";
   const fs::path folder = text("folder");
+  const fs::path of_data =
+      (fs::is_directory(folder) ? folder : folder.parent_path()) / "tokenizer.json";
   if (fs::exists(beside))
     language.file = beside;
   else if (!text("tokenizer").empty())  // else another program made the tokens
-    language.file = (fs::is_directory(folder) ? folder : folder.parent_path()) / "tokenizer.json";
+    language.file = of_data;
+  else if (!folder.empty() && fs::exists(of_data))
+    language.unused = of_data;
+}
+
+// Why the tokenizer beside the data is of no use, in brackets; empty if there is none, or a new
+// one.
+std::string reason_of(const fs::path& unused) {
+  if (unused.empty()) return {};
+  try {
+    data::load_tokenizer(unused.string());
+  } catch (const DataError& error) {
+    return fmt::format(" ({})", error.what());
+  }
+  return {};
+}
+
+// Null, where it is not needed, for one that is not supported.
+std::unique_ptr<data::Tokenizer> loaded_tokenizer(const fs::path& file, bool needed) {
+  try {
+    return data::load_tokenizer(file.string());
+  } catch (const data::UnsupportedTokenizer& error) {
+    if (!needed) return nullptr;
+    fail<data::UnsupportedTokenizer>(
+        "{}; name another, --tokenizer FILE, or work with numbers of tokens: --ids --prompt-ids "
+        "1,2,3",
+        error.what());
+  }
 }
 
 void load_tokenizer(const Parser& parser, const SampleRequest& request, Language& language) {
@@ -95,14 +125,15 @@ void load_tokenizer(const Parser& parser, const SampleRequest& request, Language
   if (!request.tokenizer.empty()) language.file = request.tokenizer;
   if (language.file.empty() && needed)
     fail<UsageError>(
-        "no tokenizer is known for {}: name its tokenizer.json, --tokenizer FILE, or work with "
+        "no tokenizer is known for {}{}: name its tokenizer.json, --tokenizer FILE, or work with "
         "numbers of tokens: --ids --prompt-ids 1,2,3",
-        request.subject.run);
+        request.subject.run, reason_of(language.unused));
   if (language.file.empty() || (!needed && !fs::exists(language.file))) return;
   if (!fs::exists(language.file))
     fail<DataError>("{}: there is no such tokenizer; name its place: --tokenizer FILE",
                     language.file.string());
-  language.tokenizer = data::load_tokenizer(language.file.string());
+  language.tokenizer = loaded_tokenizer(language.file, needed);
+  if (!language.tokenizer) return;
   const std::int64_t size = language.tokenizer->vocabulary();
   if (language.vocabulary == 0) language.vocabulary = size;
   if (size == language.vocabulary || (language.counts_ids && size > language.vocabulary)) return;

@@ -136,7 +136,8 @@ TEST_F(IdxSet, NamesMissingFilesAndStrangeLabels) {
   put(folder_ / "t10k-images-idx3-ubyte", images(1));
   put(folder_ / "t10k-labels-idx1-ubyte", labels({5}));
   EXPECT_THAT(message_of([&] { open(folder_.path(), Split::test); }),
-              HasSubstr("label 5, but the training split has 5 classes"));
+              HasSubstr("t10k-labels-idx1-ubyte: byte 8: label 5, but the training split has 5 "
+                        "classes"));
 }
 
 Bytes cifar_record(std::uint8_t label, std::uint8_t base) {

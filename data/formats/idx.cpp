@@ -222,8 +222,8 @@ std::unique_ptr<Dataset> open_idx(const std::string& folder, Split split,
   const int classes = *std::max_element(deciding.begin(), deciding.end()) + 1;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] >= classes) {
-      fail<DataError>("{}: byte {}: label {}, but the training split has {} classes", parts.path,
-                      8 + i, labels[i], classes);
+      fail<DataError>("{}: byte {}: label {}, but the training split has {} classes",
+                      need_file(folder, split, "labels", "idx1"), 8 + i, labels[i], classes);
     }
   }
   for (int i = 0; i < classes; ++i) parts.classes.push_back(std::to_string(i));

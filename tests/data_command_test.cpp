@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "data/decode/jpeg.h"
 #include "data/formats/npy.h"
 #include "tests/build_tree.h"
+#include "tests/data_exif.h"
 #include "tests/data_testing.h"
 
 namespace warpstep::data {
@@ -17,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::put;
 using testing::put_png_split;
 using testing::TemporaryFolder;
@@ -86,6 +89,18 @@ TEST_F(DataCommand, DescribesImagesOfDifferentSizes) {
   const auto json = nlohmann::json::parse(run("info --json " + (folder_ / "set")).out);
   EXPECT_EQ(json["train"]["heights"], nlohmann::json({4, 9}));
   EXPECT_EQ(json["train"]["widths"], nlohmann::json({3, 5}));
+}
+
+TEST_F(DataCommand, CountsImagesThatExifSaysToTurn) {
+  const Shape shape{8, 12, 3};
+  const auto jpeg = encode_jpeg(shape, testing::some_pixels(shape, 1), 90);
+  put(folder_ / "set/train/a/1.jpg", jpeg);
+  EXPECT_THAT(run("info " + (folder_ / "set")).out, Not(HasSubstr("EXIF")));
+  put(folder_ / "set/train/a/2.jpg", testing::with_segment(jpeg, testing::exif_segment(6, true)));
+  EXPECT_THAT(run("info " + (folder_ / "set")).out,
+              HasSubstr("1 of these are JPEG files that EXIF says to turn or mirror"));
+  const auto json = nlohmann::json::parse(run("info --json " + (folder_ / "set")).out);
+  EXPECT_EQ(json["train"]["with_orientation"], 1);
 }
 
 TEST_F(DataCommand, PacksAndFindsWhatWasDamagedSince) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "data/decode/exif.h"
 #include "data/decode/jpeg.h"
 #include "data/decode/png.h"
 #include "data/decode/png_fast.h"
@@ -69,6 +70,7 @@ void decode(const Sample& sample, const std::string& name, const Shape& shape, c
         window.x + window.width);
   const std::uint64_t begin = now_ns();
   scratch.has_alpha = false;
+  scratch.orientation = 1;
   const Shape wanted{shape[0], shape[1], channels};
   switch (sample.encoding) {
     case Encoding::pixels:
@@ -79,6 +81,7 @@ void decode(const Sample& sample, const std::string& name, const Shape& shape, c
       copy_window(sample.bytes, wanted, window, pixels);
       break;
     case Encoding::jpeg:
+      scratch.orientation = exif_orientation(sample.bytes);
       if (!scratch.jpeg) scratch.jpeg = std::make_unique<JpegDecoder>();
       scratch.jpeg->decode(sample.bytes, name, window, channels, pixels, scratch.choice.jpeg_route);
       break;

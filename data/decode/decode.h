@@ -33,7 +33,9 @@ struct Scratch {
   std::unique_ptr<PngFastReader> png;
   std::unique_ptr<JpegDecoder> jpeg;
   DecoderChoice choice;
-  bool has_alpha = false;  // of the last sample that was decoded: has_alpha() of png.h
+  // Of the last sample that was decoded: has_alpha() of png.h, exif_orientation() of exif.h.
+  bool has_alpha = false;
+  int orientation = 1;
   // Sums over all uses of this scratch.
   std::uint64_t bytes_read = 0;
   std::uint64_t read_ns = 0;    // reading the encoded bytes

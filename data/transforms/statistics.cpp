@@ -16,7 +16,7 @@ struct Sums {
   Scratch scratch;
   std::vector<std::uint8_t> pixels;
   std::uint64_t samples = 0;
-  std::uint64_t with_alpha = 0;
+  std::uint64_t with_alpha = 0, with_orientation = 0;
   std::uint64_t count = 0;                 // of pixels
   std::array<std::uint64_t, 3> values{};   // 5,000 images of 16384^2 pixels stay below 2^49
   std::array<std::uint64_t, 3> squares{};  // and below 2^57
@@ -62,6 +62,7 @@ ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOpt
     }
     ++sum.samples;
     if (sum.scratch.has_alpha) ++sum.with_alpha;
+    if (sum.scratch.orientation != 1) ++sum.with_orientation;
     sum.count += sum.pixels.size() / channels;
     for (std::size_t at = 0; at < sum.pixels.size(); at += channels) {
       for (std::size_t c = 0; c < channels; ++c) {
@@ -77,6 +78,7 @@ ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOpt
     pixels += sum.count;
     result.samples += sum.samples;
     result.with_alpha += sum.with_alpha;
+    result.with_orientation += sum.with_orientation;
   }
   if (result.samples == 0)
     fail<DataError>(

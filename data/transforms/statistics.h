@@ -13,6 +13,8 @@ struct ChannelStatistics {       // of values / 255
   std::vector<double> std;       // [channels], of the population; 0 for a constant channel
   std::uint64_t samples = 0;     // that were read
   std::uint64_t with_alpha = 0;  // of these: PNG files with an alpha channel or colour
+  // Of these: JPEG files whose EXIF data say to turn or mirror the pixels, which is ignored.
+  std::uint64_t with_orientation = 0;
 };
 
 // Decodes a whole image in its own size, with the channels of its set. Returns its shape. Throws

@@ -92,6 +92,7 @@ Json describe(const Dataset& set) {
   result["std"] = statistics.std;
   result["statistics_samples"] = statistics.samples;
   if (statistics.with_alpha > 0) result["with_alpha"] = statistics.with_alpha;
+  if (statistics.with_orientation > 0) result["with_orientation"] = statistics.with_orientation;
   if (const auto others = set.passed_over(); !others.empty()) result["passed_over"] = others;
   result["fingerprint"] = fmt::format("{:016x}", set.fingerprint());
   return result;
@@ -146,6 +147,11 @@ void print(const std::string& split, const Json& set) {
         "  {} of these have an alpha channel or transparent colour; train --alpha decides about "
         "it\n",
         set["with_alpha"].get<std::uint64_t>());
+  if (set.contains("with_orientation"))
+    fmt::print(
+        "  {} of these are JPEG files that EXIF says to turn or mirror: pixels are read as they "
+        "are stored; mogrify -auto-orient turns them\n",
+        set["with_orientation"].get<std::uint64_t>());
   if (set.contains("passed_over"))
     print_passed_over(set["passed_over"].get<std::vector<std::string>>());
   fmt::print("  fingerprint {}\n", set["fingerprint"].get<std::string>());

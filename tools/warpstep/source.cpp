@@ -219,6 +219,11 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
           "--alpha white blends them\n",
           grouped(static_cast<std::int64_t>(measured.with_alpha)),
           grouped(static_cast<std::int64_t>(measured.samples)));
+    if (measured.with_orientation > 0)
+      say("{} of {} training images are JPEG files that EXIF says to turn or mirror, which is "
+          "ignored; mogrify -auto-orient turns their pixels\n",
+          grouped(static_cast<std::int64_t>(measured.with_orientation)),
+          grouped(static_cast<std::int64_t>(measured.samples)));
   }
   if (options.mean.size() != channels || options.std.size() != channels)
     fail<UsageError>(

@@ -150,7 +150,7 @@ Product::Product(Shape shape, Source a, Source b, PixelGrid c, bool relu)
       reads_a_(choose_reads_a()),
       parts_(choose_parts(omp_get_max_threads(), true)),
       by_dots_(is_dots()) {
-  if (!swaps()) return;
+  if (by_dots_ || !swaps()) return;
   auto swapped = std::make_unique<Product>(Shape{shape.n, shape.m, shape.k}, *b_->strides(),
                                            *a_->strides(), PixelGrid::matrix(shape.m));
   swapped->parts_ = swapped->choose_parts(omp_get_max_threads(), false);
@@ -172,16 +172,19 @@ Product::ReadsA Product::choose_reads_a() const {
 // Where few rows of a meet many rows in memory of b, which the product would have to transpose
 // while it packs them, it computes the transpose of c: the rows of b are then read as they are.
 // That saves time only where b is too large to stay in a cache, and where the rows of a fill
-// vectors.
+// vectors, or are so few that packing b for them takes longer than computing what fills up the last
+// vector.
 bool Product::swaps() const {
-  constexpr std::int64_t least_elements = 1 << 20, least_depth = 64, least_ratio = 4;
+  constexpr std::int64_t least_elements = 1 << 20, least_depth = 64, least_ratio = 4,
+                         part_filled = 32;
+  const std::int64_t lanes = gemm_loops().tile_columns / 2;
   const auto has_rows = [](const Operand& operand) {
     const Strides* s = operand.strides();
     return s && s->depth == 1;
   };
   return has_rows(*a_) && has_rows(*b_) && shape_.n * shape_.k >= least_elements &&
          shape_.k >= least_depth && shape_.m <= few_rows &&
-         shape_.m % (gemm_loops().tile_columns / 2) == 0 && shape_.n >= least_ratio * shape_.m;
+         (shape_.m % lanes == 0 || shape_.m <= part_filled) && shape_.n >= least_ratio * shape_.m;
 }
 
 // Tries every way to divide the product among the threads. The cost of a part: its tiles' time, and

@@ -90,6 +90,8 @@ static void add_linear(List list) {
            Size{"1025 rows", 1025, 8, 3},
            Size{"16 rows of 2048", 16, 2048, 519},
            Size{"48 rows of 1031", 48, 1031, 1040, false},
+           Size{"9 rows of 1031", 9, 1031, 1040, false},
+           Size{"23 rows of 2048", 23, 2048, 519},
        })
     add(list, size);
   add(list, {"all inputs equal", 3, 24, 7}, {Fill::Kind::constant, 1});

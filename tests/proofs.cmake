@@ -92,7 +92,7 @@ add_dependencies(wheel_versions_test standin_module standin_dnn_914 standin_dnn_
 # ThreadSanitizer delays a handler until its thread returns from sigwait(), which never happens here.
 warpstep_test(engine_threads_test TIER host TSAN_FILTER "-SignalThread.RunsTheHandlersOfOthers"
   SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/phase_test.cpp
-          ${engine}/core/thread_test.cpp
+          ${engine}/core/thread_test.cpp ${engine}/core/run_delay_test.cpp
           ${engine}/core/cpus_test.cpp ${engine}/core/cpu_peak_test.cpp
           ${engine}/run/feeder_test.cpp ${engine}/dist/communicator_test.cpp ${engine}/dist/tcp_test.cpp
   LINK warpstep::engine)

@@ -43,8 +43,8 @@ struct Sides {
 struct Scoped {
   Change change;
   Scope scope = Scope::step;
-  double least = 0;    // ns: the smallest change that shows
-  double machine = 0;  // ns
+  double least = 0;                // ns: the smallest change that shows
+  double machine = 0, hidden = 0;  // ns: of its change, and what the machine may hide at most
 };
 
 // The time of a row comes and goes as that of as many parts of the step of its length would: the
@@ -108,6 +108,7 @@ Scoped test_row(const Row& row, const Sides& sides, double unseen, double step_n
   tested.change.high = found.high;
   tested.change.p = found.p;
   tested.least = found.least;
+  tested.hidden = std::max(bias.down, bias.up);
   tested.machine = found.after > found.before ? bias.down : bias.up;
   return tested;
 }
@@ -230,8 +231,10 @@ Comparison compared(const Sides& sides, const CompareOptions& options,
                    .runs_before = sides.before,
                    .runs_after = sides.runs.size() - sides.before,
                    .may_be_machine_ns = step.machine};
-  if (step.change.before_ns > 0)
-    found.smallest_change = std::max(options.least_share, step.least / step.change.before_ns);
+  if (step.change.before_ns > 0) {
+    found.by_chance = std::max(options.least_share, step.least / step.change.before_ns);
+    found.smallest_change = found.by_chance + step.hidden / step.change.before_ns;
+  }
   for (Scoped& scoped : all) found.changes.push_back(std::move(scoped.change));
   return found;
 }

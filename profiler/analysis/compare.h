@@ -66,7 +66,8 @@ struct Comparison {
   // The step's change as a sum: significant parts, then the rest.
   std::vector<std::pair<std::string, double>> waterfall;
   std::size_t runs_before = 1, runs_after = 1;
-  double smallest_change = 0;    // of a step that these runs can show, as a share of it
+  // Of a step, as shares of it: what these runs can show, and what equal ones may differ by.
+  double smallest_change = 0, by_chance = 0;
   bool is_halves = false;        // of one run
   double may_be_machine_ns = 0;  // of the step's change: other work, lower clocks
   std::string basis;             // what these runs can show, and what makes them unequal

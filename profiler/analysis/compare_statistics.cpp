@@ -26,9 +26,13 @@ double squares_of(const std::vector<double>& values) {
   return sum;
 }
 
-// The variance of a level by what differs from part to part and from run to run.
-double variance_within(const std::vector<std::vector<double>>& before,
-                       const std::vector<std::vector<double>>& after) {
+struct Variance {
+  double value = 0, freedom = 0;
+};
+
+// Of a level, by what differs from part to part and from run to run.
+Variance variance_within(const std::vector<std::vector<double>>& before,
+                         const std::vector<std::vector<double>>& after) {
   std::vector<std::vector<double>> deviations;
   for (const auto* side : {&before, &after})
     for (const std::vector<double>& run : *side) {
@@ -36,14 +40,23 @@ double variance_within(const std::vector<std::vector<double>>& before,
       for (double& value : deviations.back()) value -= mean_of(run);
     }
   const std::size_t parts = deviations.front().size(), runs = deviations.size();
-  if (parts < 2 || runs < 2) return 0;
+  if (parts < 2 || runs < 2) return {};
   double sum = 0;
   for (std::size_t part = 0; part < parts; ++part) {
     std::vector<double> of_part;
     for (const std::vector<double>& run : deviations) of_part.push_back(run[part]);
     sum += squares_of(of_part);
   }
-  return sum / static_cast<double>((runs - 1) * (parts - 1)) / static_cast<double>(parts);
+  const auto freedom = static_cast<double>((runs - 1) * (parts - 1));
+  return {sum / freedom / static_cast<double>(parts), freedom};
+}
+
+Variance sum_of(const Variance& a, const Variance& b) {
+  const double value = a.value + b.value;
+  double inverse = 0;
+  for (const Variance& one : {a, b})
+    if (one.value > 0 && one.freedom > 0) inverse += one.value * one.value / one.freedom;
+  return {value, inverse > 0 ? value * value / inverse : a.freedom};
 }
 
 }  // namespace
@@ -58,7 +71,7 @@ double median(std::vector<double> values) {
 }
 
 std::size_t parts_of(std::size_t steps) {
-  return std::clamp<std::size_t>(steps / 5, 2, 10);
+  return std::clamp<std::size_t>(steps / 3, 4, 10);
 }
 
 std::vector<double> part_medians(const std::vector<double>& values, std::size_t parts) {
@@ -78,7 +91,7 @@ double fast_level(std::vector<double> values) {
 }
 
 // With t = sqrt(d) tan(a) the density is c cos(a)^(d - 1), which Simpson's rule integrates.
-double student_p(double t, int freedom) {
+double student_p(double t, double freedom) {
   constexpr int pieces = 100;
   const double d = freedom;
   const double from = std::atan(std::abs(t) / std::sqrt(d)), to = std::numbers::pi / 2;
@@ -95,7 +108,7 @@ double student_p(double t, int freedom) {
 
 namespace {
 
-double solve_95(int freedom) {
+double solve_95(double freedom) {
   double low = 0, high = 13;  // 12.7 with one degree of freedom
   while (high - low > 1e-7) {
     const double middle = (low + high) / 2;
@@ -106,14 +119,17 @@ double solve_95(int freedom) {
 
 }  // namespace
 
-double student_95(int freedom) {
+double student_95(double freedom) {
+  constexpr int per_one = 4;
+  const int quarters = std::max(per_one, static_cast<int>(freedom * per_one));
   static const std::vector<double> known = [] {  // every row of a comparison asks
-    std::vector<double> points{0};
-    for (int i = 1; i <= 20; ++i) points.push_back(solve_95(i));
+    std::vector<double> points;
+    for (int i = per_one; i <= 20 * per_one; ++i)
+      points.push_back(solve_95(static_cast<double>(i) / per_one));
     return points;
   }();
-  const auto at = static_cast<std::size_t>(freedom);
-  return at < known.size() ? known[at] : solve_95(freedom);
+  const auto at = static_cast<std::size_t>(quarters - per_one);
+  return at < known.size() ? known[at] : solve_95(static_cast<double>(quarters) / per_one);
 }
 
 Difference difference_of_runs(const std::vector<std::vector<double>>& before,
@@ -121,11 +137,12 @@ Difference difference_of_runs(const std::vector<std::vector<double>>& before,
                               const Bias& bias) {
   const std::vector<double> b = levels_of(before), a = levels_of(after);
   Difference found{.before = mean_of(b), .after = mean_of(a)};
-  const auto between = static_cast<int>(b.size() + a.size()) - 2;
-  const int freedom = prior.freedom + between;
+  const auto between = static_cast<double>(b.size() + a.size()) - 2;
+  const Variance known = sum_of({prior.sd * prior.sd, static_cast<double>(prior.freedom)},
+                                variance_within(before, after));
+  const double freedom = known.freedom + between;
   if (freedom < 1) return found;
-  const double of_prior = prior.sd * prior.sd + variance_within(before, after);
-  const double variance = (prior.freedom * of_prior + squares_of(b) + squares_of(a)) / freedom;
+  const double variance = (known.freedom * known.value + squares_of(b) + squares_of(a)) / freedom;
   const double error =
       std::sqrt(variance * (1 / static_cast<double>(b.size()) + 1 / static_cast<double>(a.size())));
   found.least = student_95(freedom) * error;

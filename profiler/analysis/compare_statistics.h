@@ -12,7 +12,7 @@ double median(std::vector<double> values);  // 0 of none
 // A run's level is the mean of the medians of equal parts of its steps, in order: a median alone
 // jumps where half of the steps are of one kind and half of another (the first epoch decodes, the
 // second does not). Of 24 equal runs of the mlp, the levels' sd was 1.7 %, that of the medians 4.1.
-std::size_t parts_of(std::size_t steps);  // of 5 steps or more, at most 10, at least 2
+std::size_t parts_of(std::size_t steps);  // of about 3 steps or more, from 4 to 10
 std::vector<double> part_medians(const std::vector<double>& values, std::size_t parts);
 
 // The 5 % quantile. Other work on the machine makes steps longer, and hardly ever all of them: of
@@ -21,8 +21,8 @@ std::vector<double> part_medians(const std::vector<double>& values, std::size_t 
 double fast_level(std::vector<double> values);
 
 // Student's distribution: the probability of |T| >= t, and the t that 5 % are beyond.
-double student_p(double t, int freedom);
-double student_95(int freedom);
+double student_p(double t, double freedom);
+double student_95(double freedom);  // of the next lower quarter
 
 // What is known of the spread between equal runs before any was made.
 struct Prior {
@@ -39,7 +39,7 @@ struct Difference {
   double before = 0, after = 0;  // mean levels of the runs
   double low = 0, high = 0;      // 95 % interval of after - before
   double p = 1;                  // of a difference of 0, two-sided
-  double least = 0;              // the smallest difference that 95 % of equal runs stay below
+  double least = 0;  // the smallest difference that 95 % of equal runs stay below, without bias
 };
 // The moderated t of Smyth, "Linear models and empirical Bayes methods for assessing differential
 // expression", Stat. Appl. Genet. Mol. Biol. 3 (2004): with s^2 of d degrees of freedom between the
@@ -48,7 +48,9 @@ struct Difference {
 // which is Student's with d0 + d degrees of freedom. With one run a side, d is 0 and the prior is
 // all that says how far equal runs are apart. To the prior's variance is added what the runs show:
 // the interaction of run and part (analysis of variance), over the number of parts, is what noise
-// and disturbances within runs do to a level; what all runs have in common is not part of it.
+// and disturbances within runs do to a level; what all runs have in common is not part of it. The
+// sum is worth the degrees of freedom that Satterthwaite's formula gives (Biometrics Bulletin 2,
+// 1946): with few parts, and noise that is much larger than the prior, hardly one.
 // Values are by run and part: the same number of parts in every run.
 Difference difference_of_runs(const std::vector<std::vector<double>>& before,
                               const std::vector<std::vector<double>>& after, const Prior& prior,

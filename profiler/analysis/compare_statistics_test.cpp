@@ -21,8 +21,8 @@ TEST(CompareStatistics, TakesMedians) {
   EXPECT_EQ(median({8, 1, 2, 4}), 3);
   EXPECT_THAT(part_medians({1, 9, 1, 4, 4, 5}, 2), ElementsAre(1, 4));
   EXPECT_THAT(part_medians({1, 2, 3, 4, 5}, 2), ElementsAre(1.5, 4));
-  EXPECT_EQ(parts_of(8), 2U);
-  EXPECT_EQ(parts_of(20), 4U);
+  EXPECT_EQ(parts_of(8), 4U);
+  EXPECT_EQ(parts_of(20), 6U);
   EXPECT_EQ(parts_of(5000), 10U);
 }
 
@@ -31,6 +31,8 @@ TEST(CompareStatistics, KnowsStudentsDistribution) {
   EXPECT_NEAR(student_95(1), 12.706, 1e-3);
   EXPECT_NEAR(student_95(4), 2.776, 1e-3);
   EXPECT_NEAR(student_95(8), 2.306, 1e-3);
+  EXPECT_NEAR(student_95(4.2), student_95(4), 1e-6);
+  EXPECT_LT(student_95(4.5), student_95(4));
   EXPECT_NEAR(student_p(1, 1), 0.5, 1e-9);
   EXPECT_NEAR(student_p(0, 7), 1, 1e-6);
   EXPECT_NEAR(student_p(4.032, 5), 0.01, 1e-5);
@@ -51,7 +53,7 @@ TEST(CompareStatistics, WhatAllRunsHaveInCommonIsNoNoise) {
   // The interaction by hand: deviations (-33, -33, 67) of each other, halved: squares 3333 of 2
   // degrees of freedom, over 3 parts.
   EXPECT_NEAR(difference_of_runs({{200, 100, 100}}, {{200, 100, 200}}, prior).least,
-              2.7764 * std::sqrt(2 * 3333.333 / 2 / 3), 0.1);
+              student_95(2) * std::sqrt(2 * 3333.333 / 2 / 3), 0.1);
 }
 
 TEST(CompareStatistics, BiasOnlyWidens) {
@@ -91,6 +93,26 @@ TEST(CompareStatistics, EqualRunsSeldomDiffer) {
   EXPECT_LE(share_found(1, 3, 0.91, 0), 0.05);
   EXPECT_LE(share_found(3, 3, 0.45, 0), 0.05);
   EXPECT_GE(share_found(5, 5, 0.91, 0), 0.02) << "a test that never finds one would show nothing";
+}
+
+TEST(CompareStatistics, NoisyShortRunsSeldomDiffer) {
+  constexpr int trials = 2000;
+  for (const std::size_t steps : {8U, 10U, 14U, 22U}) {
+    int count = 0;
+    for (std::uint32_t t = 0; t < trials; ++t) {
+      Runs runs;
+      for (std::uint32_t side = 0; side < 2; ++side) {
+        std::vector<double> ns;
+        for (std::size_t i = 0; i < steps; ++i)
+          ns.push_back(100 + 10 * testing::normal(2 * t + side, i));
+        runs.push_back(part_medians(ns, parts_of(steps)));
+      }
+      const Difference found = difference_of_runs({runs[0]}, {runs[1]}, {.sd = 0.91, .freedom = 5});
+      if (found.low > 0 || found.high < 0) ++count;
+    }
+    EXPECT_LE(count, 0.075 * trials) << steps;
+    EXPECT_GE(count, 0.01 * trials) << steps;
+  }
 }
 
 TEST(CompareStatistics, ThreeRunsASideShowThreePercent) {

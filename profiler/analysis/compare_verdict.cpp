@@ -38,7 +38,10 @@ std::string power_text(const Comparison& found) {
     return fmt::format("Within this run, noise hides changes below {}; equal runs differ by more.",
                        least);
   if (found.runs_before == 1 && found.runs_after == 1)
-    return fmt::format("With one run a side, a change below {} may be chance.", least);
+    return fmt::format("With one run a side, a change below {} may be {}.", least,
+                       found.smallest_change > found.by_chance
+                           ? "chance, other work on the machine or lower clocks"
+                           : "chance");
   return fmt::format("{} before and {} after show changes of {} or more.",
                      found.runs_before == 1 ? "1 run" : fmt::format("{} runs", found.runs_before),
                      found.runs_after, least);
@@ -61,7 +64,7 @@ std::string step_text(const Comparison& found) {
     return fmt::format("A step takes {} {} ({}; {})", quantity(std::abs(step.delta()), Unit::ns),
                        step.delta() > 0 ? "longer" : "less", both_text(step), interval_text(step));
   const double own = std::abs(step.delta()) / std::max(1.0, step.before_ns);
-  if (own > found.smallest_change && found.may_be_machine_ns > 0)
+  if (own > found.by_chance && found.may_be_machine_ns > 0)
     return fmt::format(
         "Not told apart: a step takes {}, but other work on the machine or lower clocks may "
         "have made up {} of the change: repeat on a quiet machine, or with several runs a side",

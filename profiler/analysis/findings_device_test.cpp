@@ -245,7 +245,7 @@ TEST(Findings, WaitingForASlowRankIsNoCostOfTheExchange) {
                                   .host = "node1",
                                   .own_ns = 900'000,
                                   .excess_ns = 180'000,
-                                  .slowest = 9,
+                                  .above = 9,
                                   .compared = 9,
                                   .part = Category::kernel};
   EXPECT_DOUBLE_EQ(c.finding("communication")->gain_ns, 60'000);

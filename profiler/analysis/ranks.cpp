@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <numbers>
 #include <span>
 
 #include "engine/core/error.h"
@@ -17,32 +19,52 @@ namespace {
 
 constexpr std::uint64_t long_enough_for_drift_ns = 1'000'000'000;
 
-const PeerClock& best(std::span<const PeerClock> looks) {
-  return *std::min_element(looks.begin(), looks.end(), [](const PeerClock& a, const PeerClock& b) {
-    return a.round_trip_ns < b.round_trip_ns;
-  });
-}
-
 std::int64_t offset(const PeerClock& look) {
   return static_cast<std::int64_t>(look.peer_ns - look.at_ns);
 }
 
-RankClockMap from_looks(std::span<const PeerClock> looks) {
-  const std::size_t half = (looks.size() + 1) / 2;
-  const PeerClock& early = best(looks.first(half));
-  const PeerClock& late = looks.size() > half ? best(looks.subspan(half)) : early;
-  const bool drifts = late.at_ns >= early.at_ns + long_enough_for_drift_ns;
-  const PeerClock& one = drifts || early.round_trip_ns < late.round_trip_ns ? early : late;
-  RankClockMap map{.offset_ns = offset(one),
-                   .at_ns = one.at_ns,
-                   .error_ns = one.round_trip_ns / 2,
+// Each with a shorter round trip than all before it, in this order: one that is both closer to the
+// middle and longer makes no better line.
+std::vector<PeerClock> falling(std::vector<PeerClock> looks) {
+  std::vector<PeerClock> kept;
+  for (const PeerClock& look : looks)
+    if (kept.empty() || look.round_trip_ns < kept.back().round_trip_ns) kept.push_back(look);
+  return kept;
+}
+
+// Of the line through both looks, each of which is off by at most half its round trip.
+double error_at(std::uint64_t ns, const PeerClock& early, const PeerClock& late) {
+  const auto at = [&](std::uint64_t to) {
+    return static_cast<double>(static_cast<std::int64_t>(to - early.at_ns));
+  };
+  const double along = at(ns) / at(late.at_ns);
+  return std::abs(1 - along) * static_cast<double>(early.round_trip_ns) / 2 +
+         std::abs(along) * static_cast<double>(late.round_trip_ns) / 2;
+}
+
+// The line that is least far off at the worst of these times, the ends of the session.
+RankClockMap from_looks(const std::vector<PeerClock>& looks, std::uint64_t begin_ns,
+                        std::uint64_t end_ns) {
+  const std::vector<PeerClock> early = falling(looks),
+                               late = falling({looks.rbegin(), looks.rend()});
+  RankClockMap map{.offset_ns = offset(early.back()),
+                   .at_ns = early.back().at_ns,
+                   .error_ns = early.back().round_trip_ns / 2,
                    .how = fmt::format("{} look{} at rank 0's clock", looks.size(),
                                       looks.size() == 1 ? "" : "s")};
-  if (drifts) {
-    map.drift = static_cast<double>(offset(late) - offset(early)) /
-                static_cast<double>(late.at_ns - early.at_ns);
-    map.error_ns = std::max(early.round_trip_ns, late.round_trip_ns) / 2;
-  }
+  double least = std::numeric_limits<double>::infinity();
+  for (const PeerClock& a : early)
+    for (const PeerClock& b : late) {
+      if (b.at_ns < a.at_ns + long_enough_for_drift_ns) continue;
+      const double error = std::max(error_at(begin_ns, a, b), error_at(end_ns, a, b));
+      if (error >= least) continue;
+      least = error;
+      map.offset_ns = offset(a);
+      map.at_ns = a.at_ns;
+      map.drift =
+          static_cast<double>(offset(b) - offset(a)) / static_cast<double>(b.at_ns - a.at_ns);
+      map.error_ns = static_cast<std::uint64_t>(std::ceil(error));
+    }
   return map;
 }
 
@@ -62,7 +84,15 @@ RankClockMap clock_map(const Session& session, const Session& first) {
   if (&session == &first) return {.error_ns = 0, .how = "rank 0's own"};
   if (!machine(session).empty() && machine(session) == machine(first))
     return {.error_ns = 0, .how = "the same machine's clock"};
-  if (!session.peer_clocks.empty()) return from_looks(session.peer_clocks);
+  if (const std::vector<PeerClock>& looks = session.peer_clocks; !looks.empty()) {
+    const auto first_and_last = [&](std::uint64_t begin_ns, std::uint64_t end_ns) {
+      return from_looks(looks, std::min(begin_ns, looks.front().at_ns),
+                        std::max(end_ns, looks.back().at_ns));
+    };
+    return session.steps.empty()
+               ? first_and_last(looks.front().at_ns, looks.back().at_ns)
+               : first_and_last(session.steps.front().begin_ns, session.steps.back().end_ns);
+  }
   if (session.clocks.empty() || first.clocks.empty())
     fail<DataError>(
         "a session has neither rank 0's clock nor the wall clock: record the ranks with "
@@ -101,9 +131,9 @@ void move_to_clock(Session& session, const RankClockMap& map, const Session& fir
 
 std::string text_of(const SlowRank& slow) {
   return fmt::format(
-      "the slowest in {} of {} steps, by {} of its {} (medians, communication left "
-      "out), most of it {}",
-      slow.slowest, slow.compared, shown(Cell(slow.excess_ns), Unit::ns),
+      "slower than the median of the others in {} of {} steps, by {} of its {} (medians, "
+      "communication left out), most of it {}",
+      slow.above, slow.compared, shown(Cell(slow.excess_ns), Unit::ns),
       shown(Cell(slow.own_ns), Unit::ns), name(slow.part));
 }
 
@@ -111,9 +141,19 @@ namespace {
 
 // Less than this share of a step is no straggling, but noise.
 constexpr double least_wait_share = 0.02;
-// A rank that is like the others is above their median in half of the steps: this many standard
-// deviations of that count more are no chance (0.5 % for one rank).
-constexpr double least_deviations = 2.58;
+// How often a rank that is like the others may be blamed, and how often any of such a job may be.
+constexpr double most_chance = 0.005, most_chance_of_job = 0.05;
+
+// The probability that a fair coin falls so in `count` of `all` throws or more.
+double chance_of(std::size_t count, std::size_t all) {
+  double sum = 0;
+  for (std::size_t k = count; k <= all; ++k)
+    sum += std::exp(std::lgamma(static_cast<double>(all) + 1) -
+                    std::lgamma(static_cast<double>(k) + 1) -
+                    std::lgamma(static_cast<double>(all - k) + 1) -
+                    static_cast<double>(all) * std::numbers::ln2);
+  return std::min(1.0, sum);
+}
 
 // A step as one rank had it.
 struct Place {
@@ -199,12 +239,14 @@ std::optional<SlowRank> slow_rank(const RanksView& view, std::span<const Places>
       view.ranks.begin(), view.ranks.end(),
       [](const RankRow& a, const RankRow& b) { return a.excess_ns < b.excess_ns; });
   const auto index = static_cast<std::size_t>(worst - view.ranks.begin());
-  const auto above = std::count_if(steps.begin(), steps.end(), [&](std::uint64_t step) {
-    return own_excess(ranks, step, index) > 0;
-  });
-  const auto count = static_cast<double>(steps.size());
-  const bool is_chance =
-      static_cast<double>(above) < count / 2 + least_deviations * std::sqrt(count) / 2;
+  const auto above =
+      static_cast<std::size_t>(std::count_if(steps.begin(), steps.end(), [&](std::uint64_t step) {
+        return own_excess(ranks, step, index) > 0;
+      }));
+  // A rank that is like the others is above their median in half of the steps; the worst of many is
+  // so more often.
+  const double most = std::min(most_chance, most_chance_of_job / static_cast<double>(ranks.size()));
+  const bool is_chance = chance_of(above, steps.size()) > most;
   if (is_chance || worst->excess_ns < least_wait_share * worst->own_ns) return std::nullopt;
   const auto parts = excess_by_part(ranks, steps, index);
   const auto longest = std::max_element(parts.begin(), parts.end()) - parts.begin();
@@ -212,7 +254,7 @@ std::optional<SlowRank> slow_rank(const RanksView& view, std::span<const Places>
                   .host = worst->host,
                   .own_ns = worst->own_ns,
                   .excess_ns = worst->excess_ns,
-                  .slowest = worst->slowest,
+                  .above = above,
                   .compared = steps.size(),
                   .part = static_cast<Category>(longest)};
 }

@@ -19,7 +19,7 @@ struct RankClockMap {
   std::int64_t offset_ns = 0;
   double drift = 0;         // ns per ns
   std::uint64_t at_ns = 0;  // of the session's clock
-  // At most this far off, between the looks that it was made from; none: not known.
+  // At most this far off, in all of the session where clocks drift evenly; none: not known.
   std::optional<std::uint64_t> error_ns;
   std::string how;  // "12 looks at rank 0's clock", "the same machine's clock", "wall clocks"
 
@@ -27,9 +27,9 @@ struct RankClockMap {
 };
 
 // From the clock of `session` to the one of rank 0's, `first`: they are the same on one machine.
-// Else by the looks that it took at rank 0's clock (the line through the best of the first and of
-// the second half of them), else by the wall clocks of both, which are as exact as NTP keeps them.
-// Throws DataError when there are none.
+// Else by the looks that it took at rank 0's clock (the line through those two that leave the least
+// error at the session's ends), else by the wall clocks of both, which are as exact as NTP keeps
+// them. Throws DataError when there are none.
 RankClockMap clock_map(const Session& session, const Session& first);
 
 // All of the session's times by rank 0's clock; its wall clock is rank 0's too.
@@ -74,9 +74,9 @@ struct Straggle {
 struct SlowRank {
   std::uint32_t rank = 0;
   std::string host;
-  double own_ns = 0, excess_ns = 0;       // as its row has them
-  std::size_t slowest = 0, compared = 0;  // in so many of so many steps
-  Category part{};                        // that is most of the excess
+  double own_ns = 0, excess_ns = 0;     // as its row has them
+  std::size_t above = 0, compared = 0;  // slower than the others' median in so many of so many
+  Category part{};                      // that is most of the excess
 };
 
 struct RanksView {
@@ -95,8 +95,8 @@ void sort_by_rank(std::vector<Session>& sessions);
 // common.
 RanksView rank_view(std::span<const Session> sessions);
 
-// "the slowest in 40 of 48 steps, by 1.2 ms of its 3.4 ms (medians, communication left out), most
-// of it kernel".
+// "slower than the median of the others in 40 of 48 steps, by 1.2 ms of its 3.4 ms (medians,
+// communication left out), most of it kernel".
 std::string text_of(const SlowRank& slow);
 
 Table ranks_table(const RanksView& view);

@@ -343,8 +343,9 @@ def judge(plant, tables):
 
 
 def predicted(finding):
-    gain = finding["gain_ns"] or 0
-    return finding.get("gain_least_ns") or gain, finding.get("gain_most_ns") or gain
+    """The range of the promise; a range from 0 has no least in the report."""
+    gain, most = finding["gain_ns"] or 0, finding.get("gain_most_ns") or 0
+    return (finding.get("gain_least_ns") or 0, most) if most else (gain, gain)
 
 
 def try_plant(bench, plant):

@@ -28,6 +28,10 @@ struct DataError : Error {  // a file or data set that is missing, broken or not
 struct DeviceError : Error {  // a backend cannot be loaded, a library failed, too little memory
   using Error::Error;
 };
+// The device itself has failed, or its memory is lost to this process: nothing runs there any more.
+struct DeviceLost : DeviceError {
+  using DeviceError::DeviceError;
+};
 struct NumericError : Error {  // a loss or gradient that is not finite
   using Error::Error;
 };

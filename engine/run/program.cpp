@@ -63,6 +63,8 @@ void Program::allocate() {
   try {
     if (!store_) store_ = std::make_shared<Store>(backend_, graph_);
     arena_ = backend_->allocate(plan_.arena_bytes);
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const DeviceError& error) {
     fail<OutOfMemory>("{}; {}", error.what(), memory_text(graph_, plan_));
   }

@@ -32,9 +32,11 @@ Stopwatch::Stopwatch() : start_(make_event(true)), stop_(make_event(true)) {}
 std::optional<double> Stopwatch::median_us(const Enqueue& enqueue, double best_us) {
   try {
     return replay(enqueue, best_us);
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const DeviceError&) {
     ignore(cudaGetLastError());  // clear an error of this candidate
-    stream_.wait();              // an error of the device itself persists and is thrown here
+    wait();                      // an error of the device itself persists and is thrown here
     return std::nullopt;
   }
 }
@@ -42,18 +44,29 @@ std::optional<double> Stopwatch::median_us(const Enqueue& enqueue, double best_u
 std::string Stopwatch::why_not(const Enqueue& enqueue) {
   try {
     enqueue(stream_);
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const DeviceError& error) {
     ignore(cudaGetLastError());
-    stream_.wait();  // throws if the device itself is lost
+    wait();
     return error.what();
   }
-  stream_.wait();
+  wait();
   return {};
+}
+
+// Whatever fails here was accepted when it was enqueued: the device is lost.
+void Stopwatch::wait() {
+  try {
+    stream_.wait();
+  } catch (const DeviceError& error) {
+    fail<DeviceLost>("{}", error.what());
+  }
 }
 
 std::optional<double> Stopwatch::replay(const Enqueue& enqueue, double best_us) {
   for (int i = 0; i < warm_ups; ++i) enqueue(stream_);
-  stream_.wait();
+  wait();
   const GraphExecHandle graph = capture(stream_, [&] {
     for (int i = 0; i < enqueues_per_replay; ++i) enqueue(stream_);
   });

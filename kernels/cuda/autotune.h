@@ -21,16 +21,17 @@ class Stopwatch {
  public:
   Stopwatch();
   // The median time of one `enqueue`, in microseconds. Empty if it fails, cannot be captured (it
-  // allocates or waits) or is more than twice as slow as `best_us`. Throws DeviceError if the
-  // device itself is lost.
+  // allocates or waits) or is more than twice as slow as `best_us`. Throws DeviceLost if the device
+  // itself is lost.
   std::optional<double> median_us(const Enqueue& enqueue, double best_us);
-  // Why one `enqueue` does not run; empty if it does. Throws DeviceError if the device is lost.
+  // Why one `enqueue` does not run; empty if it does. Throws DeviceLost if the device is lost.
   std::string why_not(const Enqueue& enqueue);
 
   CudaStream& stream() { return stream_; }
 
  private:
   std::optional<double> replay(const Enqueue& enqueue, double best_us);
+  void wait();
 
   CudaStream stream_;
   EventHandle start_, stop_;

@@ -82,7 +82,11 @@ TEST(Autotune, ALostDeviceIsAnErrorAndNotASlowCandidate) {
     fake_cuda::fail_next("cudaStreamSynchronize", cudaErrorIllegalAddress);
     fail<DeviceError>("an illegal address");
   };
-  EXPECT_THROW(stopwatch.median_us(loses_the_device, infinity), DeviceError);
+  EXPECT_THROW(stopwatch.median_us(loses_the_device, infinity), DeviceLost);
+  for (const char* call : {"cudaStreamSynchronize", "cudaGraphLaunch", "cudaEventSynchronize"}) {
+    fake_cuda::fail_next(call, cudaErrorLaunchFailure);
+    EXPECT_THROW(stopwatch.median_us(work("lost", microseconds(1)), infinity), DeviceLost) << call;
+  }
 }
 
 TEST(FirstToRun, IsTheFirstThatTheDeviceAccepts) {
@@ -122,7 +126,9 @@ TEST(FirstToRun, AFailureThatIsSeenOnlyLaterIsTheDevices) {
   Stopwatch stopwatch;
   fake_cuda::fail_next("cudaStreamSynchronize", cudaErrorIllegalAddress);
   std::string why;
-  EXPECT_THROW(first_to_run(stopwatch, {work("lost", microseconds(1))}, why), DeviceError);
+  EXPECT_THROW(first_to_run(stopwatch, {work("lost", microseconds(1))}, why), DeviceLost);
+  fake_cuda::fail_next("cudaStreamSynchronize", cudaErrorUnknown);
+  EXPECT_THROW(first_to_run(stopwatch, {work("lost", microseconds(1))}, why), DeviceLost);
 }
 
 TEST(Streams, FreeTheLibrarysHandleThatBelongsToThem) {

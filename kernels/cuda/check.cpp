@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "engine/core/error.h"
+#include "kernels/cuda/runtime.h"
 
 namespace warpstep::cuda {
 namespace {
@@ -24,6 +25,13 @@ const char* advice(cudaError_t status) {
     case cudaErrorSystemNotReady:
       return "the machine's NVIDIA services are not ready; where GPUs are connected by NVSwitch, "
              "nvidia-fabricmanager must run: systemctl status nvidia-fabricmanager";
+    default: return nullptr;
+  }
+}
+
+// What to do about an error that persists until the process ends; null for any other status.
+const char* advice_if_lost(cudaError_t status) {
+  switch (status) {
     case cudaErrorIllegalAddress:
     case cudaErrorIllegalInstruction:
     case cudaErrorInvalidAddressSpace:
@@ -36,6 +44,7 @@ const char* advice(cudaError_t status) {
              "run again with --no-graph under compute-sanitizer to find it. The last checkpoint is "
              "intact: continue with --resume";
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
     case cudaErrorHardwareStackError:
     case cudaErrorContained:
     case cudaErrorDeviceUninitialized:
@@ -45,14 +54,27 @@ const char* advice(cudaError_t status) {
   }
 }
 
+template <class E>
+[[noreturn]] void fail_with(cudaError_t status, const char* call, const char* fix) {
+  fail<E>("cuda: {} failed: {} ({}){}{}", call, cudaGetErrorString(status),
+          cudaGetErrorName(status), fix ? "; " : "", fix ? fix : "");
+}
+
 }  // namespace
 
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // clear the error, so that the next call does not report it again
-  const char* fix = advice(status);
-  fail<DeviceError>("cuda: {} failed: {} ({}){}{}", call, cudaGetErrorString(status),
-                    cudaGetErrorName(status), fix ? "; " : "", fix ? fix : "");
+  if (const char* fix = advice_if_lost(status)) fail_with<DeviceLost>(status, call, fix);
+  if (status == cudaErrorMemoryAllocation)
+    fail_with<OutOfDeviceMemory>(status, call, advice(status));
+  fail_with<DeviceError>(status, call, advice(status));
+}
+
+void require_sound_device() {
+  const cudaError_t status = cudaDeviceSynchronize();
+  if (status != cudaSuccess)
+    fail_with<DeviceLost>(status, "cudaDeviceSynchronize", advice_if_lost(status));
 }
 
 }  // namespace warpstep::cuda

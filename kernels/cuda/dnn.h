@@ -135,7 +135,8 @@ struct Planned {
 class Library {
  public:
   virtual ~Library();
-  virtual Planned plan(const Graph& graph) = 0;  // throws DeviceError only when the device fails
+  // Both throw DeviceLost when the device fails; no other error of planning is thrown.
+  virtual Planned plan(const Graph& graph) = 0;
   // Whether plan() would find a plan; measures nothing.
   virtual bool supports(const Graph& graph) = 0;
   virtual std::string version() const = 0;  // "cuDNN 9.19.0"

@@ -13,6 +13,7 @@
 #include "engine/core/error.h"
 #include "kernels/cuda/assumed_devices.h"
 #include "kernels/cuda/autotune.h"
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/dnn_cudnn_graph.h"
 #include "kernels/cuda/plan_cache.h"
@@ -180,6 +181,8 @@ class CudnnLibrary final : public Library {
   Target target(bool by_handle);
 
   std::unique_ptr<CudnnPlan> restore(const Graph& graph);
+  // No plan. Throws DeviceLost if the device is lost, which is why cuDNN refuses whatever it is.
+  Planned refused(std::string why) const;
   // The plans that the settings allow, that cuDNN can build and, unless they are measured, that
   // run; best first, up to `enough`. Throws DeviceError if cuDNN refuses the graph.
   Plans usable(const Graph& graph, std::size_t enough, Verdicts& verdicts);
@@ -224,14 +227,16 @@ Planned CudnnLibrary::plan(const Graph& graph) {
   Plans plans;
   try {
     plans = usable(graph, measures() ? SIZE_MAX : 1, verdicts);
-  } catch (const DeviceError& refused) {
-    return {nullptr, refused.what()};
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const DeviceError& error) {
+    return refused(error.what());
   }
-  if (plans.empty()) return {nullptr, verdicts.text()};
+  if (plans.empty()) return refused(verdicts.text());
   bool is_final = true;
   std::unique_ptr<CudnnPlan> chosen =
       measures() ? measured(graph, std::move(plans), verdicts, is_final) : std::move(plans.front());
-  if (chosen == nullptr) return {nullptr, verdicts.text()};
+  if (chosen == nullptr) return refused(verdicts.text());
   ran_.insert(chosen->saved());
   if (is_final)
     cache_.keep(graph.key(), chosen->saved());
@@ -240,15 +245,24 @@ Planned CudnnLibrary::plan(const Graph& graph) {
   return {std::move(chosen), {}};
 }
 
+Planned CudnnLibrary::refused(std::string why) const {
+  if (settings_.has_device()) require_sound_device();
+  return {nullptr, std::move(why)};
+}
+
 bool CudnnLibrary::supports(const Graph& graph) {
-  const auto [known, is_new] = supported_.try_emplace(graph.key(), false);
-  if (!is_new) return known->second;
+  const std::string key = graph.key();
+  if (const auto known = supported_.find(key); known != supported_.end()) return known->second;
   Verdicts verdicts;
+  bool is_supported = false;
   try {
-    known->second = restore(graph) != nullptr || !usable(graph, 1, verdicts).empty();
-  } catch (const DeviceError&) {  // no engine accepts it: it stays unsupported
+    is_supported = restore(graph) != nullptr || !usable(graph, 1, verdicts).empty();
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const DeviceError&) {  // no engine accepts it
   }
-  return known->second;
+  if (!is_supported) refused({});
+  return supported_[key] = is_supported;
 }
 
 std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) {
@@ -260,6 +274,8 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) {
     if (!ran_.contains(*saved) && !runs(graph, *plan, verdicts)) return nullptr;
     ran_.insert(*saved);
     return plan;
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const DeviceError&) {
     return nullptr;  // saved by a different build of the same cuDNN version: plan again
   }
@@ -354,7 +370,7 @@ bool CudnnLibrary::runs(const Graph& graph, const CudnnPlan& plan, Verdicts& ver
   try {
     memory = trial_memory(graph, plan.workspace_bytes(),
                           [](const Tensor& tensor) { return allocate_device(bytes(tensor)); });
-  } catch (const DeviceError&) {
+  } catch (const OutOfDeviceMemory&) {
     return true;  // a step that fits shares memory among its calls, which is not planned yet
   }
   const std::string why = stopwatch().why_not(
@@ -375,7 +391,7 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::measured(const Graph& graph, Plans plan
     memory = trial_memory(graph, workspace_bytes, [](const Tensor& tensor) {
       return random_values(tensor.dtype, bytes(tensor));
     });
-  } catch (const DeviceError&) {  // see runs()
+  } catch (const OutOfDeviceMemory&) {  // see runs()
     was_measured = false;
     return std::move(plans.front());
   }

@@ -65,8 +65,9 @@ class MatmulPlan {
 class MatmulLibrary {
  public:
   virtual ~MatmulLibrary();
-  // Throws DeviceError when the library has no algorithm for it. For an assumed device: a plan that
-  // cannot be executed, with implementation() "(chosen on the device)".
+  // Throws DeviceError when the library has no algorithm for it, DeviceLost when the device fails.
+  // For an assumed device: a plan that cannot be executed, with implementation() "(chosen on the
+  // device)".
   virtual std::unique_ptr<MatmulPlan> plan(const Matmul& matmul, const std::string& name) = 0;
   virtual std::string version() const = 0;  // "cuBLASLt 13.1.0"
 };

@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "kernels/cuda/autotune.h"
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/matmul_cublaslt.h"
 #include "kernels/cuda/plan_cache.h"
 
@@ -78,6 +79,7 @@ Algorithm CublasLtLibrary::choose(const Matmul& matmul, const std::string& name,
 
   std::vector<Algorithm> algorithms = proposed(matmul, *problem);
   if (algorithms.empty()) {
+    require_sound_device();
     fail<DeviceError>(
         "{}: {} has no algorithm for {} on {} with at most {} bytes of workspace; pitches that "
         "are multiples of 16 bytes are supported best",
@@ -156,7 +158,7 @@ std::optional<Chosen> CublasLtLibrary::tried(const Matmul& matmul, const std::st
     if (matmul.has_bias()) bias = matrix(1, std::max(matmul.rows, matmul.columns));
     if (matmul.has_aux()) aux = allocate_device(matmul.aux_bytes());
     workspace = allocate_device(workspace_cap());
-  } catch (const DeviceError&) {
+  } catch (const OutOfDeviceMemory&) {
     return Chosen{};  // no memory to try them: a step that fits shares its memory among its calls
   }
   const MatmulBuffers buffers{a.get(), b.get(), d.get(), bias.get(), aux.get()};

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/core/error.h"
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/launch_kernel.h"
 
 namespace warpstep::cuda {
@@ -63,19 +63,27 @@ std::unique_ptr<Kernel> OwnKernels::or_faster(
   std::unique_ptr<Kernel> other;
   try {
     other = library();
-    if (kept) return other;
-    const TrialBuffers trial(operands, std::max(own->workspace_bytes(), other->workspace_bytes()));
-    const auto candidate = [&](const Kernel& kernel) {
-      return [&](CudaStream& stream) { kernel.enqueue(stream, trial.buffers()); };
-    };
-    if (!stopwatch_) stopwatch_.emplace();
-    const auto best = fastest(*stopwatch_, {candidate(*own), candidate(*other)});
-    if (!best) return own;
-    cache_.keep(key, *best == 0 ? chosen_own : chosen_library);
-    return *best == 0 ? std::move(own) : std::move(other);
-  } catch (const DeviceError&) {  // no engine, or no memory
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const DeviceError&) {  // no engine
+    require_sound_device();
     return own;
   }
+  if (kept) return other;
+  std::optional<TrialBuffers> trial;
+  try {
+    trial.emplace(operands, std::max(own->workspace_bytes(), other->workspace_bytes()));
+  } catch (const OutOfDeviceMemory&) {
+    return own;
+  }
+  const auto candidate = [&](const Kernel& kernel) {
+    return [&](CudaStream& stream) { kernel.enqueue(stream, trial->buffers()); };
+  };
+  if (!stopwatch_) stopwatch_.emplace();
+  const auto best = fastest(*stopwatch_, {candidate(*own), candidate(*other)});
+  if (!best) return own;
+  cache_.keep(key, *best == 0 ? chosen_own : chosen_library);
+  return *best == 0 ? std::move(own) : std::move(other);
 }
 
 }  // namespace warpstep::cuda

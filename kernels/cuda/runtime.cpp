@@ -106,7 +106,7 @@ std::shared_ptr<std::byte> allocate_device(std::size_t bytes) {
     ignore(cudaGetLastError());
     std::size_t free = 0, total = 0;
     ignore(cudaMemGetInfo(&free, &total));
-    fail<DeviceError>(
+    fail<OutOfDeviceMemory>(
         "cuda: cannot allocate {:.1f} MiB of device memory: {:.1f} of {:.1f} MiB are free; use a "
         "smaller --batch, or another device with --device cuda:N",
         static_cast<double>(bytes) / mib, static_cast<double>(free) / mib,

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 
+#include "engine/core/error.h"
 #include "engine/run/backend.h"
 
 namespace warpstep::cuda {
@@ -71,8 +72,12 @@ class CudaStream final : public Stream {
 void copy_now(void* to, const void* from, std::size_t bytes);
 void fill_now(void* memory, std::uint8_t byte, std::size_t bytes);
 
-// Zero-filled device memory, or host memory that the device reads and writes in place. Throws a
-// DeviceError with the free bytes if there is too little.
+struct OutOfDeviceMemory : DeviceError {
+  using DeviceError::DeviceError;
+};
+
+// Zero-filled device memory, or host memory that the device reads and writes in place. Throws
+// OutOfDeviceMemory with the free bytes, or a DeviceError, if there is too little.
 std::shared_ptr<std::byte> allocate_device(std::size_t bytes);
 std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes);
 std::uint64_t free_device_bytes();

@@ -22,6 +22,8 @@ std::shared_ptr<MatmulPlan> plan(const Operands& operands, const Matmul& matmul)
 std::shared_ptr<MatmulPlan> plan_if_possible(const Operands& operands, const Matmul& matmul) {
   try {
     return plan(operands, matmul);
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const DeviceError&) {
     return nullptr;
   }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -428,6 +429,34 @@ TEST(CudaAutotune, WithoutMemoryTakesOwnKernels) {
   }
   EXPECT_EQ(fake_cuda::calls("cudaMalloc"), 1U);
   EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 0U);
+}
+
+// Wherever it is seen: while memory is filled, tried or measured.
+TEST(CudaAutotune, ALostDeviceIsNoChoice) {
+  Graph graph = model_step("mlp", 2);
+  open_tested_backend(backend_name)->choose_layouts(graph);
+  const auto few = std::ranges::find_if(graph.nodes, [](const Node& node) {
+    const auto* linear = std::get_if<Linear>(&node.op);
+    return linear && linear->out <= 10;
+  });
+  const auto bind = [&] {
+    return open_tested_backend(backend_name, {.autotune = true})->bind(graph, *few);
+  };
+  fake_cuda::reset_counts();
+  (void)bind();
+  const std::size_t waits = fake_cuda::calls("cudaStreamSynchronize");
+  EXPECT_GT(waits, 10U);
+  for (std::size_t skipped = 0; skipped < waits; ++skipped) {
+    fake_cuda::fail_next("cudaStreamSynchronize", cudaErrorIllegalAddress, skipped);
+    EXPECT_THROW((void)bind(), DeviceLost) << skipped;
+  }
+}
+
+TEST(CudaProgram, OnALostDeviceIsNotOutOfMemory) {
+  const auto backend = open_tested_backend(backend_name);
+  fake_cuda::fail_next("cudaMalloc", cudaErrorIllegalAddress);
+  EXPECT_THAT([&] { Stepping(model_step("mlp", 2), backend); },
+              ThrowsMessage<DeviceLost>(HasSubstr("cudaMalloc failed")));
 }
 
 TEST(CudaBackend, WantsGeluInLinearLayersOnlyWhereItPays) {

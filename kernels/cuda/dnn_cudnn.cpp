@@ -191,7 +191,8 @@ class CudnnLibrary final : public Library {
                                     cudnnBackendHeurMode_t mode, Verdicts& verdicts) const;
   std::unique_ptr<CudnnPlan> build(const Graph& graph, const Target& target, EngineConfig config,
                                    Verdicts& verdicts);
-  bool runs(const Graph& graph, const CudnnPlan& plan, Verdicts& verdicts);
+  bool runs(const Graph& graph, const CudnnPlan& plan, const std::string& saved,
+            Verdicts& verdicts);
   // The fastest of the plans, marked as measured; without memory to measure them the first, as it
   // is. Null if none runs.
   std::unique_ptr<CudnnPlan> measured(const Graph& graph, Plans plans, Verdicts& verdicts,
@@ -237,7 +238,6 @@ Planned CudnnLibrary::plan(const Graph& graph) {
   std::unique_ptr<CudnnPlan> chosen =
       measures() ? measured(graph, std::move(plans), verdicts, is_final) : std::move(plans.front());
   if (chosen == nullptr) return refused(verdicts.text());
-  ran_.insert(chosen->saved());
   if (is_final)
     cache_.keep(graph.key(), chosen->saved());
   else
@@ -271,8 +271,7 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) {
   Verdicts verdicts;
   try {
     auto plan = std::make_unique<CudnnPlan>(graph, target(settings_.plan_by_handle), *saved);
-    if (!ran_.contains(*saved) && !runs(graph, *plan, verdicts)) return nullptr;
-    ran_.insert(*saved);
+    if (!runs(graph, *plan, *saved, verdicts)) return nullptr;
     return plan;
   } catch (const DeviceLost&) {
     throw;
@@ -339,7 +338,8 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::build(const Graph& graph, const Target&
                               static_cast<double>(settings_.workspace_cap) / mib));
     return nullptr;
   }
-  return measures() || runs(graph, *plan, verdicts) ? std::move(plan) : nullptr;
+  if (measures() || !settings_.has_device()) return plan;
+  return runs(graph, *plan, plan->saved(), verdicts) ? std::move(plan) : nullptr;
 }
 
 // Memory for a run outside of a step.
@@ -364,8 +364,9 @@ TrialMemory trial_memory(const Graph& graph, std::size_t workspace_bytes, Alloca
 
 // Whether a plan runs that cuDNN has built; true where that cannot be tried. On zeros: only a
 // measurement needs other numbers.
-bool CudnnLibrary::runs(const Graph& graph, const CudnnPlan& plan, Verdicts& verdicts) {
-  if (!settings_.has_device()) return true;
+bool CudnnLibrary::runs(const Graph& graph, const CudnnPlan& plan, const std::string& saved,
+                        Verdicts& verdicts) {
+  if (!settings_.has_device() || ran_.contains(saved)) return true;
   TrialMemory memory;
   try {
     memory = trial_memory(graph, plan.workspace_bytes(),
@@ -375,7 +376,10 @@ bool CudnnLibrary::runs(const Graph& graph, const CudnnPlan& plan, Verdicts& ver
   }
   const std::string why = stopwatch().why_not(
       [&](CudaStream& stream) { plan.execute(stream, memory.bindings, memory.workspace); });
-  if (why.empty()) return true;
+  if (why.empty()) {
+    ran_.insert(saved);
+    return true;
+  }
   verdicts.fail_to_run(fmt::format("do not run ({}: {:.200})", plan.implementation(), why));
   return false;
 }
@@ -410,6 +414,7 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::measured(const Graph& graph, Plans plan
   }
   was_measured = best->measured;
   if (was_measured) plans[best->candidate]->mark_measured();
+  ran_.insert(plans[best->candidate]->saved());
   return std::move(plans[best->candidate]);
 }
 

@@ -6,10 +6,9 @@
 #include <array>
 
 #include "engine/core/error.h"
-#include "kernels/cuda/autotune.h"
+#include "kernels/cuda/algorithm_choice.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/matmul_cublaslt.h"
-#include "kernels/cuda/plan_cache.h"
 
 namespace warpstep::cuda {
 namespace {
@@ -36,10 +35,114 @@ std::uint32_t reduction_schemes(DType dtype, bool deterministic) {
   return schemes;
 }
 
+class CublasLtOffer final : public Offer {
+ public:
+  CublasLtOffer(const Matmul& matmul, const std::string& name,
+                std::shared_ptr<const Problem> problem, std::shared_ptr<cublasLtContext> handle,
+                const Settings& settings, std::size_t workspace_cap)
+      : matmul_(matmul),
+        name_(name),
+        problem_(std::move(problem)),
+        handle_(std::move(handle)),
+        is_deterministic_(settings.deterministic),
+        workspace_cap_(workspace_cap) {}
+
+  std::string key() const override { return matmul_.key(); }
+  bool restore(const std::string& saved) override;
+  std::size_t propose() override;
+  std::string save(std::size_t candidate, bool measured) const override {
+    return cublaslt::save(named(candidate, measured));
+  }
+  void allocate(bool random) override;
+  Enqueue enqueue(std::size_t candidate) override;
+
+  Algorithm named(std::size_t candidate, bool measured) const {
+    Algorithm algorithm = algorithms_.at(candidate);
+    if (measured) algorithm.text += " (measured)";
+    return algorithm;
+  }
+
+ private:
+  const Matmul& matmul_;
+  const std::string& name_;
+  std::shared_ptr<const Problem> problem_;
+  std::shared_ptr<cublasLtContext> handle_;
+  bool is_deterministic_;
+  std::size_t workspace_cap_;
+  std::vector<Algorithm> algorithms_;
+  std::vector<std::shared_ptr<std::byte>> owned_;
+  MatmulBuffers buffers_;
+  std::byte* workspace_ = nullptr;
+};
+
+bool CublasLtOffer::restore(const std::string& saved) {
+  std::optional<Algorithm> algorithm = cublaslt::restore(saved);
+  if (!algorithm) return false;
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(
+      handle_.get(), problem_->operation.get(), problem_->a.get(), problem_->b.get(),
+      problem_->d.get(), problem_->d.get(), &algorithm->algorithm, &result);
+  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_cap_) return false;
+  algorithm->workspace_bytes = result.workspaceSize;
+  algorithms_ = {std::move(*algorithm)};
+  return true;
+}
+
+std::size_t CublasLtOffer::propose() {
+  algorithms_.clear();
+  const cublaslt::Preference preference = cublaslt::make_preference();
+  cublaslt::set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                std::uint64_t{workspace_cap_});
+  cublaslt::set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                reduction_schemes(matmul_.dtype, is_deterministic_));
+  for (const auto alignment :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    cublaslt::set(preference, alignment, std::uint32_t{16});
+  }
+  std::array<cublasLtMatmulHeuristicResult_t, candidates_asked_for> results{};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_.get(), problem_->operation.get(), problem_->a.get(), problem_->b.get(),
+      problem_->d.get(), problem_->d.get(), preference.get(), candidates_asked_for, results.data(),
+      &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return 0;
+  check(status, "cublasLtMatmulAlgoGetHeuristic");
+  for (const auto& result : std::span(results).first(static_cast<std::size_t>(count))) {
+    if (result.state != CUBLAS_STATUS_SUCCESS) continue;
+    algorithms_.push_back({result.algo, result.workspaceSize, cublaslt::describe(result.algo)});
+  }
+  return algorithms_.size();
+}
+
+void CublasLtOffer::allocate(bool random) {
+  owned_.clear();
+  const auto keep = [&](std::shared_ptr<std::byte> memory) {
+    owned_.push_back(std::move(memory));
+    return owned_.back().get();
+  };
+  const auto matrix = [&](std::int64_t rows, std::int64_t pitch) {
+    const std::size_t bytes = idx(rows * pitch) * size_bytes(matmul_.dtype);
+    return keep(random ? random_values(matmul_.dtype, bytes) : allocate_device(bytes));
+  };
+  buffers_ = {.a = matrix(matmul_.transpose_a ? matmul_.depth : matmul_.rows, matmul_.pitch_a),
+              .b = matrix(matmul_.transpose_b ? matmul_.columns : matmul_.depth, matmul_.pitch_b),
+              .d = matrix(matmul_.rows, matmul_.pitch_d)};
+  if (matmul_.has_bias()) buffers_.bias = matrix(1, std::max(matmul_.rows, matmul_.columns));
+  if (matmul_.has_aux()) buffers_.aux = keep(allocate_device(matmul_.aux_bytes()));
+  workspace_ = keep(allocate_device(workspace_cap_));
+}
+
+Enqueue CublasLtOffer::enqueue(std::size_t candidate) {
+  const auto plan =
+      std::make_shared<CublasLtPlan>(name_, problem_, algorithms_.at(candidate), handle_);
+  return [plan, this](CudaStream& stream) { plan->execute(stream, buffers_, workspace_); };
+}
+
 class CublasLtLibrary final : public MatmulLibrary {
  public:
   explicit CublasLtLibrary(const Settings& settings)
-      : settings_(settings), cache_(settings, cublaslt_version()) {
+      : settings_(settings), choice_(settings, cublaslt_version()) {
     if (settings.has_device()) handle_ = cublaslt::make_handle();
   }
 
@@ -52,18 +155,10 @@ class CublasLtLibrary final : public MatmulLibrary {
   }
   Algorithm choose(const Matmul& matmul, const std::string& name,
                    const std::shared_ptr<const Problem>& problem);
-  std::optional<Algorithm> kept(const Matmul& matmul, const Problem& problem) const;
-  std::vector<Algorithm> proposed(const Matmul& matmul, const Problem& problem) const;
-  // The fastest of the algorithms with --autotune, else the first that runs, or without memory to
-  // try them the first; empty if none does.
-  std::optional<Chosen> tried(const Matmul& matmul, const std::string& name,
-                              const std::shared_ptr<const Problem>& problem,
-                              const std::vector<Algorithm>& algorithms, std::string& why);
 
   Settings settings_;
-  PlanCache cache_;
+  AlgorithmChoice choice_;
   std::shared_ptr<cublasLtContext> handle_;  // for all streams: it has no state per call
-  std::optional<Stopwatch> stopwatch_;
 };
 
 std::unique_ptr<MatmulPlan> CublasLtLibrary::plan(const Matmul& matmul, const std::string& name) {
@@ -75,103 +170,18 @@ std::unique_ptr<MatmulPlan> CublasLtLibrary::plan(const Matmul& matmul, const st
 
 Algorithm CublasLtLibrary::choose(const Matmul& matmul, const std::string& name,
                                   const std::shared_ptr<const Problem>& problem) {
-  if (std::optional<Algorithm> algorithm = kept(matmul, *problem)) return *algorithm;
-
-  std::vector<Algorithm> algorithms = proposed(matmul, *problem);
-  if (algorithms.empty()) {
-    require_sound_device();
+  CublasLtOffer offer(matmul, name, problem, handle_, settings_, workspace_cap());
+  std::string why;
+  if (const std::optional<Chosen> best = choice_.choose(offer, why))
+    return offer.named(best->candidate, best->measured);
+  require_sound_device();
+  if (why.empty())
     fail<DeviceError>(
         "{}: {} has no algorithm for {} on {} with at most {} bytes of workspace; pitches that "
         "are multiples of 16 bytes are supported best",
         name, cublaslt_version(), matmul.key(), settings_.device_name, workspace_cap());
-  }
-  std::string why;
-  const std::optional<Chosen> best = tried(matmul, name, problem, algorithms, why);
-  if (!best)
-    fail<DeviceError>("{}: none of the {} algorithms of {} for {} runs on {}: {:.400}", name,
-                      algorithms.size(), cublaslt_version(), matmul.key(), settings_.device_name,
-                      why);
-  Algorithm& algorithm = algorithms[best->candidate];
-  if (best->measured) algorithm.text += " (measured)";
-  if (best->measured || !settings_.autotune || algorithms.size() == 1)
-    cache_.keep(matmul.key(), cublaslt::save(algorithm));
-  else
-    cache_.keep_unmeasured(matmul.key(), cublaslt::save(algorithm));
-  return algorithm;
-}
-
-std::optional<Algorithm> CublasLtLibrary::kept(const Matmul& matmul, const Problem& problem) const {
-  const std::optional<std::string> saved = cache_.find(matmul.key());
-  std::optional<Algorithm> algorithm = saved ? cublaslt::restore(*saved) : std::nullopt;
-  if (!algorithm) return std::nullopt;
-  cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status = cublasLtMatmulAlgoCheck(
-      handle_.get(), problem.operation.get(), problem.a.get(), problem.b.get(), problem.d.get(),
-      problem.d.get(), &algorithm->algorithm, &result);
-  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_cap()) return {};
-  algorithm->workspace_bytes = result.workspaceSize;
-  return algorithm;
-}
-
-std::vector<Algorithm> CublasLtLibrary::proposed(const Matmul& matmul,
-                                                 const Problem& problem) const {
-  const cublaslt::Preference preference = cublaslt::make_preference();
-  cublaslt::set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                std::uint64_t{workspace_cap()});
-  cublaslt::set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                reduction_schemes(matmul.dtype, settings_.deterministic));
-  for (const auto alignment :
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    cublaslt::set(preference, alignment, std::uint32_t{16});
-  }
-  std::array<cublasLtMatmulHeuristicResult_t, candidates_asked_for> results{};
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle_.get(), problem.operation.get(), problem.a.get(), problem.b.get(), problem.d.get(),
-      problem.d.get(), preference.get(), candidates_asked_for, results.data(), &count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-  check(status, "cublasLtMatmulAlgoGetHeuristic");
-
-  std::vector<Algorithm> algorithms;
-  for (const auto& result : std::span(results).first(static_cast<std::size_t>(count))) {
-    if (result.state != CUBLAS_STATUS_SUCCESS) continue;
-    algorithms.push_back({result.algo, result.workspaceSize, cublaslt::describe(result.algo)});
-  }
-  return algorithms;
-}
-
-std::optional<Chosen> CublasLtLibrary::tried(const Matmul& matmul, const std::string& name,
-                                             const std::shared_ptr<const Problem>& problem,
-                                             const std::vector<Algorithm>& algorithms,
-                                             std::string& why) {
-  const bool measures = settings_.autotune && algorithms.size() > 1;
-  const auto matrix = [&](std::int64_t rows, std::int64_t pitch) {
-    const std::size_t bytes = idx(rows * pitch) * size_bytes(matmul.dtype);
-    return measures ? random_values(matmul.dtype, bytes) : allocate_device(bytes);
-  };
-  std::shared_ptr<std::byte> a, b, d, bias, aux, workspace;
-  try {
-    a = matrix(matmul.transpose_a ? matmul.depth : matmul.rows, matmul.pitch_a);
-    b = matrix(matmul.transpose_b ? matmul.columns : matmul.depth, matmul.pitch_b);
-    d = matrix(matmul.rows, matmul.pitch_d);
-    if (matmul.has_bias()) bias = matrix(1, std::max(matmul.rows, matmul.columns));
-    if (matmul.has_aux()) aux = allocate_device(matmul.aux_bytes());
-    workspace = allocate_device(workspace_cap());
-  } catch (const OutOfDeviceMemory&) {
-    return Chosen{};  // no memory to try them: a step that fits shares its memory among its calls
-  }
-  const MatmulBuffers buffers{a.get(), b.get(), d.get(), bias.get(), aux.get()};
-
-  std::vector<Enqueue> candidates;
-  for (const Algorithm& algorithm : algorithms) {
-    const auto plan = std::make_shared<CublasLtPlan>(name, problem, algorithm, handle_);
-    candidates.emplace_back([plan, &buffers, &workspace](CudaStream& stream) {
-      plan->execute(stream, buffers, workspace.get());
-    });
-  }
-  if (!stopwatch_) stopwatch_.emplace();
-  return fastest_or_first(*stopwatch_, candidates, measures, why);
+  fail<DeviceError>("{}: none of the algorithms of {} for {} runs on {}: {:.400}", name,
+                    cublaslt_version(), matmul.key(), settings_.device_name, why);
 }
 
 }  // namespace

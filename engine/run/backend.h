@@ -104,6 +104,9 @@ class Backend : public std::enable_shared_from_this<Backend> {
   // layout.
   virtual void choose_layouts(Graph& graph) const = 0;
   virtual std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const = 0;
+  // While on, bind() and computes() run nothing on the device, allocate nothing there and keep no
+  // plans; what bind() returns then tells its workspace, and cannot run. Calls nest.
+  virtual void only_plan(bool /*on*/) const {}
   // Whether a row of fusion_table() makes a step faster here; bind() may refuse ops of other rows.
   virtual bool wants(std::string_view /*fusion*/) const { return true; }
   // Whether bind() computes this op of engine/graph/ops/norm_conv.h, or this convolution with its

@@ -150,6 +150,7 @@ void share_layouts(Graph& graph, const Graph& other) {
 }  // namespace
 
 StepMemory plan_step(Graph graph, const Backend& backend, const Graph* shares) {
+  const OnlyPlanning planning(backend);
   StepMemory step;
   if (shares) share_layouts(graph, *shares);
   backend.choose_layouts(graph);

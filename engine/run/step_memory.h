@@ -38,14 +38,26 @@ std::size_t persistent_bytes(const Graph& graph);
 // Bytes of one batch's input slots as they are stored, without resident ones.
 std::size_t slot_bytes(const Graph& graph);
 
+// While one exists, the backend only plans.
+class OnlyPlanning {
+ public:
+  explicit OnlyPlanning(const Backend& backend) : backend_(backend) { backend_.only_plan(true); }
+  ~OnlyPlanning() { backend_.only_plan(false); }
+  OnlyPlanning(const OnlyPlanning&) = delete;
+  OnlyPlanning& operator=(const OnlyPlanning&) = delete;
+
+ private:
+  const Backend& backend_;
+};
+
 struct StepMemory {
   Graph graph;  // with its layouts
   MemoryPlan plan;
   std::size_t persistent_bytes = 0;  // of the graph; 0 if it shares them
   std::size_t input_bytes = 0;       // slot_bytes
 };
-// Chooses layouts and binds kernels as a Program does, then frees them. `shares`: a graph with
-// layouts whose parameters this one uses too; its persistent values then count 0 bytes.
+// Chooses layouts and binds kernels as a Program does, but only plans, then frees them. `shares`: a
+// graph with layouts whose parameters this one uses too; its persistent values then count 0 bytes.
 StepMemory plan_step(Graph graph, const Backend& backend, const Graph* shares = nullptr);
 
 }  // namespace warpstep

@@ -20,6 +20,7 @@ std::optional<Chosen> AlgorithmChoice::choose(Offer& offer, std::string& why) {
   }
   if (const std::optional<std::string> saved = cache_.find(key))
     if (offer.restore(*saved) && restored_runs(offer, *saved, why)) return Chosen{};
+  if (only_plans_) return offer.propose() > 0 ? std::optional(Chosen{}) : std::nullopt;
   const std::optional<Chosen> chosen = choose_anew(offer, why);
   if (!chosen) refused_[key] = why;
   return chosen;
@@ -28,7 +29,7 @@ std::optional<Chosen> AlgorithmChoice::choose(Offer& offer, std::string& why) {
 // True, too, where there is no memory to try it: it ran in the process that stored it.
 bool AlgorithmChoice::restored_runs(Offer& offer, const std::string& saved, std::string& why) {
   const std::pair id(offer.key(), saved);
-  if (ran_.contains(id)) return true;
+  if (only_plans_ || ran_.contains(id)) return true;
   try {
     offer.allocate(false);
   } catch (const OutOfDeviceMemory&) {

@@ -36,13 +36,14 @@ class AlgorithmChoice {
   // then nothing is stored, and this process chooses the same again. Empty if none runs or is
   // offered, with the reasons in `why`. Throws DeviceLost.
   std::optional<Chosen> choose(Offer& offer, std::string& why);
+  void only_plan(bool on) { only_plans_ = on; }  // runs and stores nothing; false at first
 
  private:
   bool restored_runs(Offer& offer, const std::string& saved, std::string& why);
   std::optional<Chosen> choose_anew(Offer& offer, std::string& why);
   Stopwatch& stopwatch();
 
-  bool measures_;
+  bool measures_, only_plans_ = false;
   PlanCache cache_;
   std::set<std::pair<std::string, std::string>> ran_;  // keys and algorithms, in this process
   std::map<std::string, std::string> untried_;         // the algorithm by key, where nothing ran

@@ -131,6 +131,20 @@ TEST_F(Choosing, StaysWithARefusal) {
   EXPECT_EQ(kept(), "nothing");
 }
 
+TEST_F(Choosing, RunsAndStoresNothingWhereItOnlyPlans) {
+  AlgorithmChoice first = process();
+  ThreeAlgorithms offer;
+  first.only_plan(true);
+  EXPECT_EQ(chosen(first, offer), "0");
+  EXPECT_EQ(kept(), "nothing");
+  first.only_plan(false);
+  EXPECT_EQ(chosen(first, offer), "1");
+  AlgorithmChoice next = process();
+  next.only_plan(true);
+  EXPECT_EQ(chosen(next, offer), "1") << "what is kept is planned";
+  EXPECT_EQ(fake_cuda::runs("1"), 1U);
+}
+
 TEST_F(Choosing, OnALostDeviceThrows) {
   AlgorithmChoice first = process();
   ThreeAlgorithms offer;

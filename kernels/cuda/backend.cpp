@@ -127,6 +127,8 @@ class Cuda final : public Backend {
     return bind_node(node, [&](const auto& op) { return cuda::bind(op, operands); });
   }
 
+  void only_plan(bool on) const override { context_.only_plan(on); }
+
   bool wants(std::string_view fusion) const override {
     if (fusion == fusion::linear_gelu) return has_fast_gelu_epilogues();
     // On compute capability 9 the adjoint's epilogue makes its product five times as slow.
@@ -142,7 +144,9 @@ class Cuda final : public Backend {
   }
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
-    return context_.allocate(bytes);
+    if (!has_device()) return allocate_without_device(bytes);
+    use_device(context_.settings);
+    return allocate_device(bytes);
   }
   std::shared_ptr<std::byte> allocate_host(std::size_t bytes) const override {
     if (!has_device()) return allocate_without_device(bytes);
@@ -216,9 +220,16 @@ class Cuda final : public Backend {
 }  // namespace
 
 std::shared_ptr<std::byte> Context::allocate(std::size_t bytes) const {
-  if (!settings.has_device()) return allocate_without_device(bytes);
+  if (!settings.has_device() || only_plans_ > 0) return allocate_without_device(bytes);
   use_device(settings);
   return allocate_device(bytes);
+}
+
+void Context::only_plan(bool on) {
+  only_plans_ += on ? 1 : -1;
+  dnn->only_plan(only_plans_ > 0);
+  matmul->only_plan(only_plans_ > 0);
+  own_kernels->only_plan(only_plans_ > 0);
 }
 
 }  // namespace warpstep::cuda

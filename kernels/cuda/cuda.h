@@ -20,8 +20,13 @@ struct Context {
   std::unique_ptr<OwnKernels> own_kernels;
   std::shared_ptr<Nccl> nccl;  // null outside of a data-parallel job
 
-  // Zero-filled memory of the device, or of the host for an assumed device.
+  // Zero-filled memory of the device for a kernel, or of the host where kernels cannot run: for an
+  // assumed device, or while the backend only plans.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) const;
+  void only_plan(bool on);  // Backend::only_plan()
+
+ private:
+  int only_plans_ = 0;
 };
 
 // Chooses the stored shape of every value and inserts uploads and reorders; see layouts.cpp.

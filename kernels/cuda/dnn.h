@@ -139,6 +139,8 @@ class Library {
   virtual Planned plan(const Graph& graph) = 0;
   // Whether plan() would find a plan; measures nothing.
   virtual bool supports(const Graph& graph) = 0;
+  // Whether plan() and supports() run nothing on the device and keep no plans; false at first.
+  virtual void only_plan(bool /*on*/) {}
   virtual std::string version() const = 0;  // "cuDNN 9.19.0"
 };
 

@@ -162,21 +162,29 @@ class Verdicts {
   std::string refusals_;  // errors of cuDNN's heuristics
 };
 
+Settings without_folder(Settings settings) {
+  settings.cache.clear();
+  return settings;
+}
+
 class CudnnLibrary final : public Library {
  public:
   explicit CudnnLibrary(const Settings& settings)
       : settings_(settings),
         device_(device_descriptor(settings)),
-        cache_(settings, cudnn_version()) {}
+        cache_(settings, cudnn_version()),
+        planned_(without_folder(settings), cudnn_version()) {}
 
   Planned plan(const Graph& graph) override;
   bool supports(const Graph& graph) override;
+  void only_plan(bool on) override { only_plans_ = on; }
   std::string version() const override { return cudnn_version(); }
 
  private:
   using Plans = std::vector<std::unique_ptr<CudnnPlan>>;
 
-  bool measures() const { return settings_.autotune && settings_.has_device(); }
+  bool tries() const { return settings_.has_device() && !only_plans_; }
+  bool measures() const { return settings_.autotune && tries(); }
   Stopwatch& stopwatch();
   Target target(bool by_handle);
 
@@ -200,10 +208,11 @@ class CudnnLibrary final : public Library {
 
   Settings settings_;
   Descriptor device_;
-  PlanCache cache_;
-  std::map<std::string, bool> supported_;  // by key
-  std::set<std::string> ran_;              // the plans, as saved, that have run in this process
-  std::optional<Stopwatch> stopwatch_;     // for all measurements: its stream has a handle
+  PlanCache cache_, planned_;  // the second has those that never ran, while only_plans_
+  bool only_plans_ = false;
+  std::array<std::map<std::string, bool>, 2> supported_;  // by key; the second while only_plans_
+  std::set<std::string> ran_;           // the plans, as saved, that have run in this process
+  std::optional<Stopwatch> stopwatch_;  // for all measurements: its stream has a handle
 };
 
 Stopwatch& CudnnLibrary::stopwatch() {
@@ -238,7 +247,9 @@ Planned CudnnLibrary::plan(const Graph& graph) {
   std::unique_ptr<CudnnPlan> chosen =
       measures() ? measured(graph, std::move(plans), verdicts, is_final) : std::move(plans.front());
   if (chosen == nullptr) return refused(verdicts.text());
-  if (is_final)
+  if (only_plans_)
+    planned_.keep(graph.key(), chosen->saved());
+  else if (is_final)
     cache_.keep(graph.key(), chosen->saved());
   else
     cache_.keep_unmeasured(graph.key(), chosen->saved());
@@ -252,7 +263,8 @@ Planned CudnnLibrary::refused(std::string why) const {
 
 bool CudnnLibrary::supports(const Graph& graph) {
   const std::string key = graph.key();
-  if (const auto known = supported_.find(key); known != supported_.end()) return known->second;
+  std::map<std::string, bool>& supported = supported_[only_plans_ ? 1 : 0];
+  if (const auto known = supported.find(key); known != supported.end()) return known->second;
   Verdicts verdicts;
   bool is_supported = false;
   try {
@@ -262,11 +274,12 @@ bool CudnnLibrary::supports(const Graph& graph) {
   } catch (const DeviceError&) {  // no engine accepts it
   }
   if (!is_supported) refused({});
-  return supported_[key] = is_supported;
+  return supported[key] = is_supported;
 }
 
 std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) {
-  const std::optional<std::string> saved = cache_.find(graph.key());
+  std::optional<std::string> saved = cache_.find(graph.key());
+  if (!saved && only_plans_) saved = planned_.find(graph.key());
   if (!saved || saved->find('\n') == std::string::npos) return nullptr;
   Verdicts verdicts;
   try {
@@ -338,7 +351,7 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::build(const Graph& graph, const Target&
                               static_cast<double>(settings_.workspace_cap) / mib));
     return nullptr;
   }
-  if (measures() || !settings_.has_device()) return plan;
+  if (measures() || !tries()) return plan;
   return runs(graph, *plan, plan->saved(), verdicts) ? std::move(plan) : nullptr;
 }
 
@@ -366,7 +379,7 @@ TrialMemory trial_memory(const Graph& graph, std::size_t workspace_bytes, Alloca
 // measurement needs other numbers.
 bool CudnnLibrary::runs(const Graph& graph, const CudnnPlan& plan, const std::string& saved,
                         Verdicts& verdicts) {
-  if (!settings_.has_device() || ran_.contains(saved)) return true;
+  if (!tries() || ran_.contains(saved)) return true;
   TrialMemory memory;
   try {
     memory = trial_memory(graph, plan.workspace_bytes(),

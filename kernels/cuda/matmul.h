@@ -69,6 +69,8 @@ class MatmulLibrary {
   // For an assumed device: a plan that cannot be executed, with implementation() "(chosen on the
   // device)".
   virtual std::unique_ptr<MatmulPlan> plan(const Matmul& matmul, const std::string& name) = 0;
+  // Whether plan() runs nothing on the device and keeps no plans; false at first.
+  virtual void only_plan(bool /*on*/) {}
   virtual std::string version() const = 0;  // "cuBLASLt 13.1.0"
 };
 

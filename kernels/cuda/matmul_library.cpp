@@ -147,6 +147,7 @@ class CublasLtLibrary final : public MatmulLibrary {
   }
 
   std::unique_ptr<MatmulPlan> plan(const Matmul& matmul, const std::string& name) override;
+  void only_plan(bool on) override { choice_.only_plan(on); }
   std::string version() const override { return cublaslt_version(); }
 
  private:

@@ -59,7 +59,7 @@ std::unique_ptr<Kernel> OwnKernels::or_faster(
   // Without --autotune, what an earlier run measured.
   const std::string key = key_of(operands);
   const std::optional<std::string> kept = cache_.find(key);
-  if (kept ? *kept == chosen_own : !measures_) return own;
+  if (kept ? *kept == chosen_own : !measures_ || only_plans_) return own;
   std::unique_ptr<Kernel> other;
   try {
     other = library();

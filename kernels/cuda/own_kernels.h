@@ -25,8 +25,10 @@ class OwnKernels {
   std::unique_ptr<Kernel> or_faster(std::unique_ptr<Kernel> own, const warpstep::Operands& operands,
                                     const std::function<std::unique_ptr<Kernel>()>& library);
 
+  void only_plan(bool on) { only_plans_ = on; }  // measures nothing; false at first
+
  private:
-  bool measures_;
+  bool measures_, only_plans_ = false;
   PlanCache cache_;
   std::optional<Stopwatch> stopwatch_;
 };

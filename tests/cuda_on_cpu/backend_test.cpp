@@ -19,6 +19,7 @@
 #include "engine/core/version.h"
 #include "engine/graph/layers.h"
 #include "engine/run/feeder.h"
+#include "engine/run/step_memory.h"
 #include "engine/run/trainer.h"
 #include "kernels/cuda/runtime.h"
 #include "tests/cuda_on_cpu/fake_runtime.h"
@@ -429,6 +430,30 @@ TEST(CudaAutotune, WithoutMemoryTakesOwnKernels) {
   }
   EXPECT_EQ(fake_cuda::calls("cudaMalloc"), 1U);
   EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 0U);
+}
+
+// A batch that does not fit is followed by plans of others, for a message: nothing may run for
+// them.
+TEST(CudaAutotune, PlansOfMemoryRunNothingAndAllocateNothing) {
+  std::string folder = std::filesystem::temp_directory_path() / "warpstep-plans-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const auto backend = open_tested_backend(backend_name, {.autotune = true, .plan_cache = folder});
+  fake_cuda::reset_counts();
+  const fake_cuda::Live before = fake_cuda::live();
+  const StepMemory planned = plan_step(convolution_and_classifier(*backend), *backend);
+  EXPECT_GT(planned.plan.arena_bytes, 0U);
+  for (const char* call : {"cudaMalloc", "cudaLaunchKernelExC", "cudaGraphLaunch", "cudaMemcpy"})
+    EXPECT_EQ(fake_cuda::calls(call), 0U) << call;
+  EXPECT_EQ(fake_cuda::live(), before);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  // What was measured is planned.
+  const Stepping step(convolution_and_classifier(*backend), backend);
+  EXPECT_GT(fake_cuda::calls("cudaGraphLaunch"), 0U);
+  fake_cuda::reset_counts();
+  EXPECT_EQ(plan_step(convolution_and_classifier(*backend), *backend).plan.arena_bytes,
+            step.program.plan().arena_bytes);
+  EXPECT_EQ(fake_cuda::calls("cudaMalloc"), 0U);
+  std::filesystem::remove_all(folder);
 }
 
 // Wherever it is seen: while memory is filled, tried or measured.

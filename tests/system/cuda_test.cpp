@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
@@ -248,6 +249,28 @@ TEST_F(TrainOnCuda, SaysWhereAttentionHasNoTensorCores) {
       EXPECT_EQ(ended.err.find(begin, first + 1), std::string::npos) << ended.err;
     }
   }
+}
+
+// Own kernels beside a library's are measured for the batch that was asked for alone.
+TEST_F(TrainOnCuda, MeasuresNothingInSearchOfABatchThatFits) {
+  const auto plans_of = [&](const std::string& folder, int exit_code) {
+    std::vector<std::string> arguments = with(start(a_, "fp16"), "--overwrite", "--autotune");
+    *(std::ranges::find(arguments, "--plan-cache") + 1) = folder;
+    const Ended ended = run(arguments, with_cuda());
+    EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
+    if (exit_code != 0) {
+      EXPECT_THAT(ended.err, HasSubstr("not even --batch 1 fits"));
+    }
+    std::set<std::string> plans;
+    for (const auto& plan : std::filesystem::directory_iterator(folder))
+      plans.insert(plan.path().filename());
+    return plans;
+  };
+  const std::set<std::string> fitting = plans_of(folder_ / "fitting", 0);
+  EXPECT_FALSE(fitting.empty());
+  ::setenv("WARPSTEP_FREE_BYTES", "1000000", 1);
+  EXPECT_EQ(plans_of(folder_ / "refused", 1), fitting);
+  ::unsetenv("WARPSTEP_FREE_BYTES");
 }
 
 TEST_F(TrainOnCuda, IsEvaluatedToTheSameAccuracy) {

@@ -257,7 +257,7 @@ bool averages(const RunOptions& options) {
   return options.ema > 0;
 }
 
-// Plans the run's two steps for any batch; allocates nothing.
+// Plans the run's two steps for any batch, while the backend only plans.
 struct Rebatched {
   const RunOptions& options;
   const Source &training, &test;
@@ -285,8 +285,10 @@ struct Rebatched {
   }
 };
 
-// Throws unless the run fits by its plans.
+// Throws unless the run fits by its plans. Nothing runs on a device, and no memory is allocated
+// there: there may be none left, and the plans of other batches serve this message alone.
 void require_fit(const Rebatched& run, std::uint64_t free) {
+  const OnlyPlanning planning(run.backend);
   const Rebatched::Plans asked = run.plans(run.options.batch);
   const Loading loading(run.options, run.backend, {&run.training, &run.test}, asked.input_bytes());
   const std::uint64_t bytes = asked.bytes(loading);

@@ -135,9 +135,9 @@ struct Planned {
 class Library {
  public:
   virtual ~Library();
-  // Both throw DeviceLost when the device fails; no other error of planning is thrown.
+  // Both throw DeviceLost when the device fails.
   virtual Planned plan(const Graph& graph) = 0;
-  // Whether plan() would find a plan; measures nothing.
+  // Whether plan() would find a plan; measures nothing. What it finds is kept for plan().
   virtual bool supports(const Graph& graph) = 0;
   // Whether plan() and supports() run nothing on the device and keep no plans; false at first.
   virtual void only_plan(bool /*on*/) {}

@@ -189,8 +189,15 @@ class CudnnLibrary final : public Library {
   Target target(bool by_handle);
 
   std::unique_ptr<CudnnPlan> restore(const Graph& graph);
-  // No plan. Throws DeviceLost if the device is lost, which is why cuDNN refuses whatever it is.
-  Planned refused(std::string why) const;
+  void keep(const Graph& graph, const CudnnPlan& plan, bool is_final);
+  // Throws DeviceLost if the device is lost, on which cuDNN refuses everything.
+  void require_sound() const {
+    if (settings_.has_device()) require_sound_device();
+  }
+  Planned refused(std::string why) const {
+    require_sound();
+    return {nullptr, std::move(why)};
+  }
   // The plans that the settings allow, that cuDNN can build and, unless they are measured, that
   // run; best first, up to `enough`. Throws DeviceError if cuDNN refuses the graph.
   Plans usable(const Graph& graph, std::size_t enough, Verdicts& verdicts);
@@ -247,18 +254,17 @@ Planned CudnnLibrary::plan(const Graph& graph) {
   std::unique_ptr<CudnnPlan> chosen =
       measures() ? measured(graph, std::move(plans), verdicts, is_final) : std::move(plans.front());
   if (chosen == nullptr) return refused(verdicts.text());
-  if (only_plans_)
-    planned_.keep(graph.key(), chosen->saved());
-  else if (is_final)
-    cache_.keep(graph.key(), chosen->saved());
-  else
-    cache_.keep_unmeasured(graph.key(), chosen->saved());
+  keep(graph, *chosen, is_final);
   return {std::move(chosen), {}};
 }
 
-Planned CudnnLibrary::refused(std::string why) const {
-  if (settings_.has_device()) require_sound_device();
-  return {nullptr, std::move(why)};
+void CudnnLibrary::keep(const Graph& graph, const CudnnPlan& plan, bool is_final) {
+  if (only_plans_)
+    planned_.keep(graph.key(), plan.saved());
+  else if (is_final)
+    cache_.keep(graph.key(), plan.saved());
+  else
+    cache_.keep_unmeasured(graph.key(), plan.saved());
 }
 
 bool CudnnLibrary::supports(const Graph& graph) {
@@ -268,12 +274,17 @@ bool CudnnLibrary::supports(const Graph& graph) {
   Verdicts verdicts;
   bool is_supported = false;
   try {
-    is_supported = restore(graph) != nullptr || !usable(graph, 1, verdicts).empty();
+    is_supported = restore(graph) != nullptr;
+    if (!is_supported) {
+      const Plans plans = usable(graph, 1, verdicts);
+      is_supported = !plans.empty();
+      if (is_supported && !measures()) keep(graph, *plans.front(), true);  // plan() takes it
+    }
   } catch (const DeviceLost&) {
     throw;
   } catch (const DeviceError&) {  // no engine accepts it
   }
-  if (!is_supported) refused({});
+  if (!is_supported) require_sound();
   return supported[key] = is_supported;
 }
 

@@ -159,6 +159,30 @@ TEST_F(KeptPlan, IsRestoredFromItsJson) {
   EXPECT_EQ(restored.plan->implementation(), "cudnn engine 41 (planted)");
 }
 
+// The step asks first whether a fusion has an engine, then for its plan.
+TEST_F(KeptPlan, IsThatOfTheQuestionWhetherThereIsOne) {
+  const std::unique_ptr<Library> library = open_library(settings_);
+  ASSERT_TRUE(library->supports(graph_));
+  const std::string plan = saved();
+  ASSERT_NE(plan, "");
+  EXPECT_EQ(library->plan(graph_).plan->implementation(),
+            "cudnn " + plan.substr(0, plan.find('\n')));
+}
+
+// Plans of memory leave nothing behind, and say what others would.
+TEST_F(KeptPlan, IsNotOneThatOnlyTellsItsWorkspace) {
+  const std::unique_ptr<Library> library = open_library(settings_);
+  library->only_plan(true);
+  EXPECT_TRUE(library->supports(graph_));
+  const Planned alone = library->plan(graph_);
+  ASSERT_NE(alone.plan, nullptr) << alone.why_not;
+  EXPECT_EQ(saved(), "");
+  library->only_plan(false);
+  const Planned kept = library->plan(graph_);
+  EXPECT_EQ(kept.plan->implementation(), alone.plan->implementation());
+  EXPECT_NE(saved(), "");
+}
+
 TEST_F(KeptPlan, IsMadeAnewAndKeptWhenCudnnRefusesIt) {
   const std::string fresh = chosen(settings_, graph_);
   for (const std::string_view bad : {"engine 41 (planted)\n{}", "engine 41 (planted)\n", "{}",

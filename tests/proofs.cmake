@@ -142,7 +142,8 @@ if(TARGET warpstep_cuda_emulated)
 endif()
 if(TARGET warpstep_cuda_emulated)
   # For ThreadSanitizer, what has threads: captures, replays and a device for each; the kernels are those of op tests.
-  warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp cuda_on_cpu/step_launches_test.cpp
+  warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp cuda_on_cpu/refusals_test.cpp
+                        cuda_on_cpu/step_launches_test.cpp
                 LINK warpstep_trial warpstep::models warpstep_fake_cuda
                 ASAN_FILTER "-CudaEnqueue.*"
                 TSAN_FILTER "CudaStep.IsOneLaunch*:CudaStep.ReadsWhatIsResident*:CudaCapture.*:CudaDevice.*")

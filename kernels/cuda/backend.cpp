@@ -79,6 +79,22 @@ std::vector<std::byte> packed(const Value& value, std::span<const std::byte> pla
   return stored;
 }
 
+// Tensor cores have bf16 and tf32 since Ampere. On earlier devices cublasLt computes tf32 in f32
+// without a word, and neither library has all of bf16's operations. Moments in bf16 are widened by
+// our own kernels.
+void require_precision(const Graph& graph, const Settings& settings) {
+  constexpr int ampere = 80;
+  if (settings.compute_capability >= ampere) return;
+  const bool has_bf16 = std::ranges::any_of(graph.values, [](const Value& value) {
+    return value.type.dtype == DType::bf16 && value.role != Role::moment;
+  });
+  if (!settings.tf32 && !has_bf16) return;
+  fail<DeviceError>(
+      "cuda: {} (sm_{}) does not compute in {}, which needs sm_{} or later; use --precision fp16 "
+      "or fp32",
+      settings.device_name, settings.compute_capability, settings.tf32 ? "tf32" : "bf16", ampere);
+}
+
 // The current device is per thread and starts as device 0: the feeder's thread, for one, allocates,
 // and any thread may run steps.
 void use_device(const Settings& settings) {
@@ -119,7 +135,10 @@ class Cuda final : public Backend {
   }
   std::string describe_surroundings() const override { return describe_optional_libraries(); }
 
-  void choose_layouts(Graph& graph) const override { cuda::choose_layouts(graph); }
+  void choose_layouts(Graph& graph) const override {
+    require_precision(graph, context_.settings);
+    cuda::choose_layouts(graph);
+  }
 
   std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
     if (has_device()) use_device(context_.settings);  // libraries plan for the current one

@@ -25,6 +25,17 @@ const char* advice(cudaError_t status) {
     case cudaErrorSystemNotReady:
       return "the machine's NVIDIA services are not ready; where GPUs are connected by NVSwitch, "
              "nvidia-fabricmanager must run: systemctl status nvidia-fabricmanager";
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureMerge:
+    case cudaErrorStreamCaptureUnmatched:
+    case cudaErrorStreamCaptureUnjoined:
+    case cudaErrorStreamCaptureIsolation:
+    case cudaErrorStreamCaptureImplicit:
+    case cudaErrorStreamCaptureWrongThread:
+    case cudaErrorCapturedEvent:
+      return "steps are captured as graphs, in which nothing may allocate or wait, a custom op's "
+             "enqueue() neither; run with --no-graph";
     default: return nullptr;
   }
 }

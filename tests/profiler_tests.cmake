@@ -36,5 +36,5 @@ endif()
 warpstep_test(profiler_threads_test TIER host SOURCES ${threads}
               ASAN_FILTER "-Sampler.LimitsTheSamplesThatWait" TSAN_FILTER "-Sampler.LimitsTheSamplesThatWait" PROPERTIES ${costs}
               LINK profiler_testing $<TARGET_NAME_IF_EXISTS:profiler_cupti_testing> warpstep::profiler ZLIB::ZLIB)
-warpstep_test(profile_command_test TIER host SOURCES profile_command_test.cpp LINK warpstep::profiler)
+warpstep_test(profile_command_test TIER host SOURCES profile_command_test.cpp report_command_test.cpp LINK warpstep::profiler)
 add_dependencies(profile_command_test warpstep)

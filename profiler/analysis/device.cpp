@@ -193,6 +193,7 @@ DeviceMetrics metrics_of(const View& view, const std::vector<Interval>& waits, c
   const Session& session = view.session;
   DeviceMetrics metrics{.device = device.id,
                         .name = session.name(device.name),
+                        .is_described = device.multiprocessors > 0,
                         .of_windows = rules.tb_compatible,
                         .measured = measured_shares(view, device.id)};
   const std::vector<Interval> times = counted_times(view, rules);

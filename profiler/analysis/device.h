@@ -66,6 +66,7 @@ bool has_kernels(const Session& session);
 struct DeviceMetrics {  // over the recorded steps, without what lies between them
   std::uint32_t device = 0;
   std::string name;
+  bool is_described = true;      // else the session has only its name: no multiprocessors
   bool of_windows = false;       // by torch_tb_profiler's rules (DeviceRules)
   double utilization = 0;        // of 1: some kernel runs
   double sm_efficiency = 0;      // of 1: integral of min(1, blocks per multiprocessor)

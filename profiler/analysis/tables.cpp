@@ -420,8 +420,10 @@ Table devices_table(const Session& session, const Analysis& analysis) {
   const auto of_gpu = [&](double value) { return is_gpu && is_known ? Cell(value) : Cell(); };
   for (const DeviceMetrics& m : analysis.devices)
     table.rows.push_back({std::int64_t{m.device}, m.name, is_known ? Cell(m.utilization) : Cell(),
-                          of_gpu(m.sm_efficiency), of_gpu(m.occupancy), of_gpu(m.tensor_core_share),
-                          of_gpu(m.copy_share), is_gpu && is_known ? cell(m.launch_gap_ns) : Cell(),
+                          m.is_described ? of_gpu(m.sm_efficiency) : Cell(),
+                          m.is_described ? of_gpu(m.occupancy) : Cell(),
+                          of_gpu(m.tensor_core_share), of_gpu(m.copy_share),
+                          is_gpu && is_known ? cell(m.launch_gap_ns) : Cell(),
                           is_known ? cell(m.other_gap_ns) : Cell()});
   add_measured(analysis.devices, table);
   return table;

@@ -162,9 +162,11 @@ std::string device_cards(const Analysis& analysis, const DeviceMetrics& device) 
   return share("GPU utilisation", device.utilization,
                device.of_windows ? "of the windows' time, at least one kernel runs"
                                  : "of the steps' time, at least one kernel runs") +
-         share("SM efficiency", device.sm_efficiency,
-               "estimated: of the multiprocessors have a block") +
-         share("Occupancy", device.occupancy, "estimated: of the threads that would fit") +
+         (device.is_described
+              ? share("SM efficiency", device.sm_efficiency,
+                      "estimated: of the multiprocessors have a block") +
+                    share("Occupancy", device.occupancy, "estimated: of the threads that would fit")
+              : "") +
          share("Tensor cores", device.tensor_core_share, "of the kernels' time is on them");
 }
 

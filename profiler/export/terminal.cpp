@@ -260,17 +260,17 @@ std::string measured_text(const DeviceMetrics& device) {
 }
 
 std::string kernels_text(const DeviceMetrics& device) {
-  return wrapped(fmt::format(
-                     "{} {}: kernels run {} of the {}' time, on {} of the "
-                     "multiprocessors (estimated), {} of their time on tensor cores; occupancy {} "
-                     "(estimated).",
-                     device.name, device.device, quantity(device.utilization, Unit::share),
-                     device.of_windows ? "windows" : "steps",
-                     quantity(device.sm_efficiency, Unit::share),
-                     quantity(device.tensor_core_share, Unit::share),
-                     quantity(device.occupancy, Unit::share)),
-                 0) +
-         "\n";
+  std::string text = fmt::format("{} {}: kernels run {} of the {}' time", device.name,
+                                 device.device, quantity(device.utilization, Unit::share),
+                                 device.of_windows ? "windows" : "steps");
+  if (device.is_described)
+    text += fmt::format(", on {} of the multiprocessors (estimated)",
+                        quantity(device.sm_efficiency, Unit::share));
+  text += fmt::format(", {} of their time on tensor cores",
+                      quantity(device.tensor_core_share, Unit::share));
+  if (device.is_described)
+    text += fmt::format("; occupancy {} (estimated)", quantity(device.occupancy, Unit::share));
+  return wrapped(text + ".", 0) + "\n";
 }
 
 std::string devices_text(const Session& session, const std::vector<DeviceMetrics>& devices) {

@@ -7,11 +7,13 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/record.h"
 #include "profiler/session/session_file.h"
 #include "profiler/sources/cupti_calls.h"
 
@@ -42,6 +44,18 @@ DumpWriter::DumpWriter(std::filesystem::path path) : path_(std::move(path)) {
 
 DumpWriter::~DumpWriter() {
   ::close(file_);
+}
+
+void DumpWriter::write(std::span<const Device> devices) {
+  if (devices.empty()) return;
+  const std::vector<record::NameInfo> names = record::names();
+  std::vector<std::byte> payload;
+  for (const Device& device : devices) {
+    const std::string& name = names[device.name].text;
+    append_bytes(payload, bytes_of(DumpDevice{device, name.size()}));
+    append_bytes(payload, std::as_bytes(std::span(name)));
+  }
+  append(static_cast<std::uint32_t>(DumpChunk::devices), payload);
 }
 
 void DumpWriter::write(std::span<const DumpedText> texts) {
@@ -103,6 +117,7 @@ class Replayer {
       fail<DataError>(
           "{}: ends at byte {}, inside a window; the run was killed, or the file was cut", path_,
           bytes_.size());
+    windows_.front().devices = std::move(devices_);
     return std::move(windows_);
   }
 
@@ -131,7 +146,7 @@ class Replayer {
   }
 
   void take(DumpChunk type, std::string_view payload) {
-    in_window_ = type != DumpChunk::layout;
+    if (type != DumpChunk::layout && type != DumpChunk::devices) in_window_ = true;
     switch (type) {
       case DumpChunk::layout: return check(one<DumpLayout>(payload));
       case DumpChunk::texts: return take_texts(payload);
@@ -143,6 +158,7 @@ class Replayer {
         return;
       case DumpChunk::note: facts_.notes.emplace_back(payload); return;
       case DumpChunk::end: return end_window(one<DumpEnd>(payload));
+      case DumpChunk::devices: return take_devices(payload);
     }
     fail<DataError>("{}: the chunk at byte {} has the unknown type {}", path_, at_,
                     static_cast<std::uint32_t>(type));
@@ -187,6 +203,18 @@ class Replayer {
     }
   }
 
+  void take_devices(std::string_view payload) {
+    while (!payload.empty()) {
+      DumpDevice head;
+      if (payload.size() >= sizeof head) std::memcpy(&head, payload.data(), sizeof head);
+      if (payload.size() < sizeof head || head.name_bytes > payload.size() - sizeof head)
+        fail<DataError>("{}: the chunk at byte {} ends within a device", path_, at_);
+      head.device.name = record::Name(payload.substr(sizeof head, head.name_bytes)).id();
+      devices_.push_back(head.device);
+      payload.remove_prefix(sizeof head + head.name_bytes);
+    }
+  }
+
   void take_clocks(std::string_view payload) {
     facts_.clocks = records<ClockReading>(payload);
     constexpr std::uint64_t most = std::uint64_t{1} << 62;  // 146 years
@@ -225,7 +253,25 @@ class Replayer {
   Parser parser_ = make_parser();
   WindowFacts facts_;
   std::vector<Traced> windows_;
+  std::vector<Device> devices_;
 };
+
+// Those that did something, also where the dump does not describe them.
+std::vector<Device> active_devices(const Traced& traced) {
+  std::map<std::uint32_t, const Device*> described;
+  for (const Device& device : traced.devices) described.emplace(device.id, &device);
+  std::set<std::uint32_t> active;
+  for (const Activity& activity : traced.activities)
+    if (activity.what <= What::set || activity.what == What::graph) active.insert(activity.device);
+  std::vector<Device> devices;
+  for (const std::uint32_t id : active) {
+    const auto found = described.find(id);
+    devices.push_back(found != described.end()
+                          ? *found->second
+                          : Device{.id = id, .name = record::Name("GPU").id()});
+  }
+  return devices;
+}
 
 }  // namespace
 
@@ -239,7 +285,15 @@ std::vector<Traced> replay_windows(const std::filesystem::path& dump) {
 
 Traced replay_device_trace(const std::filesystem::path& dump) {
   std::vector<Traced> windows = replay_windows(dump);
+  std::vector<Window> times;
+  for (const Traced& window : windows)
+    if (const auto& clocks = window.clocks; clocks.size() > 1)
+      times.push_back({.begin_ns = clocks.front().monotonic_ns,
+                       .end_ns = clocks.back().monotonic_ns,
+                       .deep = 1,
+                       .complete = 1});
   Traced all = std::move(windows.front());
+  all.windows = std::move(times);
   for (std::size_t i = 1; i < windows.size(); ++i) {
     Traced& next = windows[i];
     all.graph_nodes = std::move(next.graph_nodes);  // each window has all nodes so far
@@ -253,6 +307,7 @@ Traced replay_device_trace(const std::filesystem::path& dump) {
     all.losses.activities += next.losses.activities;
     all.losses.without_times += next.losses.without_times;
   }
+  all.devices = active_devices(all);
   return all;
 }
 

@@ -1,8 +1,8 @@
 // Dumps: raw activity buffers in a file, with everything needed to read them on another machine.
 //
 // Chunks are framed as in a session file (session_file.h) but with another magic: the layout of the
-// records once; then for each window its buffers, each preceded by the texts that are new in it,
-// and its facts.
+// records once, and the devices, which older versions left out; then for each window its buffers,
+// each preceded by the texts that are new in it, and its facts.
 #pragma once
 
 #include <cupti.h>
@@ -28,6 +28,7 @@ enum class DumpChunk : std::uint32_t {
   nodes,       // GraphNodes
   note,        // text
   end,         // of the window: a DumpEnd
+  devices,     // for each device: DumpDevice, then its name's bytes; before the windows
 };
 
 // A program can read a dump if it was compiled with records of these sizes.
@@ -59,6 +60,11 @@ struct DumpText {
   std::uint32_t bytes = 0;
 };
 
+struct DumpDevice {
+  Device device;  // its name means nothing here
+  std::uint64_t name_bytes = 0;
+};
+
 struct DumpEnd {
   std::uint64_t dropped = 0;
 };
@@ -78,6 +84,7 @@ class DumpWriter {
   DumpWriter(const DumpWriter&) = delete;
   DumpWriter& operator=(const DumpWriter&) = delete;
 
+  void write(std::span<const Device> devices);
   void write(std::span<const DumpedText> texts);
   void write(std::span<const std::byte> buffer);
   void finish(const WindowFacts& facts);
@@ -90,7 +97,8 @@ class DumpWriter {
   std::uint32_t next_id_ = 0;
 };
 
-// The results of end(), one per window. Throws DataError that names file and byte.
+// The results of end(), one per window; the first one has the devices that the dump describes.
+// Throws DataError that names file and byte.
 std::vector<Traced> replay_windows(const std::filesystem::path& dump);
 std::vector<Traced> parse_dump(std::string_view bytes, const std::string& path);
 

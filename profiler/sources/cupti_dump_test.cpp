@@ -109,6 +109,14 @@ TEST_F(CuptiReplay, GivesTheRecordsOfTheWindow) {
   expect_equal(replay_device_trace(path_), windows[0]);
 }
 
+TEST_F(CuptiReplay, GivesTheDevices) {
+  record(2, 1);
+  const std::vector<Device> devices = replay_device_trace(path_).devices;
+  ASSERT_EQ(devices.size(), 1U);
+  EXPECT_EQ(record::names()[devices[0].name].text, "NVIDIA H200");
+  EXPECT_EQ(devices[0].total_memory, 150'754'820'096U);
+}
+
 TEST_F(CuptiReplay, SeveralWindows) {
   const std::vector<Traced> windows = record(3, 20);
   const std::vector<Traced> replayed = replay_windows(path_);
@@ -188,6 +196,8 @@ TEST_F(CuptiReplay, ReportsImpossibleContent) {
               HasSubstr("ends within a text"));
   EXPECT_THAT(error_of(sound().add(DumpChunk::clocks, std::string(32, '\xff')).bytes),
               HasSubstr("impossible clock readings"));
+  EXPECT_THAT(error_of(sound().add(DumpChunk::devices, DumpDevice{.name_bytes = 7}).bytes),
+              HasSubstr("ends within a device"));
   CUpti_ActivityKernel10 kernel{};
   kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   kernel.name = reinterpret_cast<const char*>(0x1234);

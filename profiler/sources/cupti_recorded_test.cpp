@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "engine/core/record.h"
+#include "profiler/analysis/breakdown.h"
 #include "profiler/analysis/device_fill.h"
 #include "profiler/analysis/intervals.h"
 #include "profiler/session/session.h"
 #include "profiler/sources/device_trace.h"
+#include "profiler/sources/replayed_session.h"
 #include "tests/source_file.h"
 
 namespace warpstep::profiler {
@@ -23,6 +25,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
@@ -68,6 +71,32 @@ TEST_F(CuptiRecorded, NothingIsLost) {
   EXPECT_EQ(traced_->losses.without_times, 0U);
   EXPECT_THAT(traced_->notes, IsEmpty());
   EXPECT_EQ(traced_->activities.size(), 539U);
+}
+
+// The record is older than the devices' chunk.
+TEST_F(CuptiRecorded, ADeviceWithoutADescriptionHasAName) {
+  ASSERT_EQ(traced_->devices.size(), 1U);
+  EXPECT_EQ(traced_->devices[0].id, 0U);
+  EXPECT_EQ(record::names()[traced_->devices[0].name].text, "GPU");
+}
+
+// Four launches of the step; the third one comes after the evaluation and the checkpoint.
+TEST_F(CuptiRecorded, AReplayedSessionHasTheGraphsAsSteps) {
+  Session session = replayed_session(*traced_);
+  finish_session(session, "replayed");
+  EXPECT_NO_THROW(refuse_impossible(session, "replayed"));
+  ASSERT_EQ(session.steps.size(), 4U);
+  ASSERT_EQ(session.windows.size(), 1U);
+  EXPECT_EQ(session.windows[0].last_step, 4U);
+  EXPECT_EQ(session.steps[1].begin_ns, session.steps[0].end_ns);
+  EXPECT_GT(session.steps[2].begin_ns, session.steps[1].end_ns + 1'000'000);
+  EXPECT_EQ(session.steps[2].other_ns, 0U);
+  ASSERT_EQ(session.threads.size(), 1U);
+  EXPECT_EQ(session.threads[0].system, 3213U);
+  const Breakdown breakdown = break_down(session);
+  EXPECT_TRUE(breakdown.from_spans);
+  EXPECT_LT(breakdown.step_ns, 1e6);
+  EXPECT_THAT(session.notes, Contains(HasSubstr("a step is what one graph did")));
 }
 
 TEST_F(CuptiRecorded, EachStepIsOneLaunch) {

@@ -218,7 +218,9 @@ std::string Tracer::attach(const DeviceTraceOptions& options, std::vector<std::s
     missing.push_back("kernels are not assigned to calls: too many listeners to spans");
   if (options.dump.empty()) return {};
   try {
-    dump_ = std::make_unique<DumpWriter>(options.dump);
+    auto dump = std::make_unique<DumpWriter>(options.dump);
+    dump->write(query_devices(api_));
+    dump_ = std::move(dump);
   } catch (const std::exception& error) {
     missing.push_back(fmt::format("activity buffers are not dumped: {}", error.what()));
   }

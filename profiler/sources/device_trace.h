@@ -21,6 +21,9 @@ struct Traced {                        // since the last begin()
   std::vector<ClockReading> clocks;    // at begin and end, and each half second between
   Losses losses;
   std::vector<Sample> samples;  // of the GPU's counters, if they are sampled
+  // Of replay_device_trace() alone:
+  std::vector<Device> devices;  // those with activities
+  std::vector<Window> windows;  // deep and complete, without the numbers of steps
   std::vector<std::string> notes;
 };
 
@@ -45,7 +48,8 @@ struct OpenedTrace {
 // while graphs are captured. Only one trace per process at a time.
 OpenedTrace open_device_trace(const DeviceTraceOptions& options = {});
 
-// Reads the dump of an earlier run and gives the same result as end() did, all windows joined.
+// Reads the dump of an earlier run and gives the same result as end() did, all windows joined, and
+// the devices; one that the dump does not describe, as older versions did not, has only a name.
 // Throws DataError that names file and byte if the dump is damaged.
 Traced replay_device_trace(const std::filesystem::path& dump);
 

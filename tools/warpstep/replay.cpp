@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "engine/core/record.h"
 #include "profiler/session/session_file.h"
 #include "profiler/sources/device_trace.h"
+#include "profiler/sources/replayed_session.h"
 #include "tools/warpstep/command.h"
 
 namespace warpstep::tools {
@@ -16,15 +16,12 @@ struct ReplayOptions {
 };
 
 int replay(const ReplayOptions& options) {
-  profiler::Traced traced = profiler::replay_device_trace(options.raw);
-  profiler::Session session;
-  session.names = record::names();  // the parser interned its own
-  session.activities = std::move(traced.activities);
-  session.graph_nodes = std::move(traced.graph_nodes);
-  session.clocks = std::move(traced.clocks);
-  session.losses = traced.losses;
-  session.notes = std::move(traced.notes);
-  profiler::SessionWriter(options.out).write(session);
+  const profiler::Session session =
+      profiler::replayed_session(profiler::replay_device_trace(options.raw));
+  profiler::SessionWriter writer(options.out);
+  writer.write(session);
+  writer.close();
+  profiler::read_session(options.out);  // throws unless readers accept it
   fmt::print("{}: {} activities\n", options.out, session.activities.size());
   return done;
 }

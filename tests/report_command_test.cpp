@@ -1,11 +1,16 @@
 // `warpstep report` and `warpstep replay` as a user runs them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/core/file.h"
+#include "profiler/session/session_file.h"
 #include "profiler/sources/testing_tree.h"
 #include "tests/command_output.h"
 #include "tests/source_file.h"
@@ -22,8 +27,62 @@ class ReportCommand : public testing::Test {
  protected:
   fs::path path(const std::string& name) const { return fs::path(folder_.root()) / name; }
 
+  // A run of two steps without spans.
+  fs::path run_of_two_steps() const {
+    fs::create_directories(path("run"));
+    profiler::Session session;
+    for (std::uint64_t i = 1; i <= 2; ++i)
+      session.steps.push_back({.step = i,
+                               .epoch = 1,
+                               .begin_ns = i * 1'000'000,
+                               .end_ns = (i + 1) * 1'000'000,
+                               .kernels_ns = 1'000'000});
+    profiler::SessionWriter writer(path("run/session.prof"));
+    writer.write(session);
+    writer.close();
+    return path("run");
+  }
+
   profiler::testing::Tree folder_;
 };
+
+TEST_F(ReportCommand, NeedsNoPage) {
+  const fs::path run = run_of_two_steps();
+  fs::create_directories(run / "report.html");  // cannot be replaced by a file
+  const Result text = run_command("report", run.string(), false);
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.text, HasSubstr("1.00 ms"));
+  const Result json = run_command("report", run.string() + " --json", false);
+  EXPECT_EQ(json.code, 0);
+  EXPECT_EQ(nlohmann::json::parse(json.text).at("tables").at("steps").size(), 2U);
+  EXPECT_THAT(run_command("report", run.string(), true).text,
+              AllOf(HasSubstr("warning: no page"), Not(HasSubstr("wrote"))));
+  const std::string named = run.string() + " -o " + (run / "report.html").string();
+  EXPECT_EQ(run_command("report", named, false).code, 1);
+  EXPECT_THAT(run_command("report", named, true).text, HasSubstr("report.html: cannot"));
+}
+
+TEST_F(ReportCommand, PrintsTheReportOfARunThatItMayNotChange) {
+  const fs::path run = run_of_two_steps();
+  ASSERT_EQ(::chmod(run.c_str(), 0555), 0);
+  for (const fs::path& above : {path(""), run}) ASSERT_EQ(::chmod(above.c_str(), 0555), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {  // root may write there anyway
+    constexpr uid_t nobody = 65534;
+    if (::geteuid() == 0 && ::setuid(nobody) != 0) ::_exit(2);
+    const Result refused = run_command("report", "--help", false);
+    if (refused.code != 0) ::_exit(2);
+    const Result result = run_command("report", run.string(), false);
+    ::_exit(result.code == 0 && result.text.find("1.00 ms") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(::chmod(path("").c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(run.c_str(), 0755), 0);
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "nobody may not run the program here";
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(fs::exists(run / "report.html"));
+}
 
 // A record of an H200, without the device's description, as older versions wrote it.
 TEST_F(ReportCommand, ReadsWhatReplayWrites) {

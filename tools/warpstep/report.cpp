@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
@@ -52,6 +53,20 @@ std::filesystem::path page_path(const ReportOptions& options, const ProfiledRun&
   return run.directory() / (stem + (options.tb_compatible ? "-tb.html" : ".html"));
 }
 
+// Printing needs no page: only one that was asked for must be written.
+void write_page(const ReportOptions& options, const ProfiledRun& run,
+                const profiler::Analysis& analysis) {
+  const std::filesystem::path page = page_path(options, run);
+  try {
+    write_atomically(page, profiler::html_report(run.session, analysis));
+  } catch (const Error& error) {
+    if (!options.output.empty()) throw;
+    say("warning: no page: {}; -o FILE writes it elsewhere\n", error.what());
+    return;
+  }
+  say("wrote {}\n", page.string());
+}
+
 int report(const ReportOptions& options) {
   const ProfiledRun run = open_profiled_run(options.run);
   profiler::Analysis analysis = analyse_in_job(run);
@@ -59,14 +74,12 @@ int report(const ReportOptions& options) {
     analysis.breakdown = profiler::break_down(run.session, {.tb_compatible = true});
     analysis.devices = profiler::device_metrics(run.session, {.tb_compatible = true});
   }
-  const std::filesystem::path page = page_path(options, run);
-  write_atomically(page, profiler::html_report(run.session, analysis));
   if (options.json)
     fmt::print("{}\n",
                as_json(run.session, analysis).dump(2, ' ', false, Json::error_handler_t::replace));
   else
     fmt::print("{}", profiler::terminal_report(run.session, analysis, {.depth = options.depth}));
-  say("wrote {}\n", page.string());
+  write_page(options, run, analysis);
   return done;
 }
 

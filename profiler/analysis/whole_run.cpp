@@ -120,10 +120,16 @@ WholeRun whole_run(const Session& session) {
   else
     add_unfinished_steps(session, outer);
   if (outer.empty()) return run;
-  const std::uint64_t begin = outer.front().time.begin_ns, end = outer.back().time.end_ns;
+  std::uint64_t begin = outer.front().time.begin_ns;
+  const std::uint64_t end = outer.back().time.end_ns;
+  if (!session.steps.empty()) {
+    const Step& first = session.steps.front();
+    // Damage may have left no phase before the first step: then the process's start is unknown.
+    if (run.has_phases && begin <= first.begin_ns)
+      run.first_step_ns = static_cast<double>(first.end_ns - begin);
+    begin = std::min(begin, first.begin_ns);
+  }
   run.wall_ns = static_cast<double>((run.has_phases ? last_ns(session, end) : end) - begin);
-  if (run.has_phases && !session.steps.empty())
-    run.first_step_ns = static_cast<double>(session.steps.front().end_ns - begin);
   double left = run.wall_ns;
   for (Open& phase : outer) {
     RunPart& part = part_of(run.parts, phase.name);

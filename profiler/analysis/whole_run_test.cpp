@@ -66,6 +66,20 @@ TEST(WholeRun, OfAKilledRunHasTheStepsAfterItsLastPhase) {
   EXPECT_EQ(run.part("other")->ns, 30e3);
 }
 
+// Damage may take the first phases; the run has begun with the first step at the latest.
+TEST(WholeRun, OfWhichOnlyLaterPhasesAreLeftBeginsWithItsSteps) {
+  SessionBuilder builder;
+  builder.step(1, 100, 200).step(2, 200, 320);
+  add(builder, "checkpoint", 320, 400);
+  const WholeRun run = whole_run(builder.build());
+  EXPECT_EQ(run.wall_ns, 300e3);
+  EXPECT_EQ(run.first_step_ns, 0) << "since the process's start: not known";
+  EXPECT_EQ(run.part("checkpoint")->ns, 80e3);
+  double sum = 0;
+  for (const RunPart& part : run.parts) sum += part.ns;
+  EXPECT_EQ(sum, run.wall_ns);
+}
+
 TEST(WholeRun, OfASessionWithoutPhasesIsItsStepsAndTheRest) {
   SessionBuilder builder;
   builder.step(1, 0, 100).step(2, 200, 300);

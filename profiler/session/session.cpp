@@ -1,6 +1,7 @@
 #include "profiler/session/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <tuple>
 
@@ -48,9 +49,19 @@ class SessionChecker {
         fail<DataError>("{}: an activity refers to device {}, which the session does not describe",
                         path_, activity.device);
     }
-    for (const Sample& sample : session_.samples) require_time("a sample", sample.at_ns);
+    for (const Sample& sample : session_.samples) {
+      require_time("a sample", sample.at_ns);
+      if (!std::isfinite(sample.value))
+        fail<DataError>("{}: a sample of '{}' is {}, not a number", path_,
+                        session_.name(sample.name), sample.value);
+    }
     for (const Window& window : session_.windows) require_time("a window", window.end_ns);
-    for (const Phase& phase : session_.phases) require_time("a phase", phase.end_ns);
+    for (const Phase& phase : session_.phases) {
+      require_time("a phase", phase.end_ns);
+      if (phase.ns > phase.end_ns - phase.begin_ns)
+        fail<DataError>("{}: the phase '{}' takes {} ns of {} ns", path_, session_.name(phase.name),
+                        phase.ns, phase.end_ns - phase.begin_ns);
+    }
     for (const ClockReading& clock : session_.clocks) {
       require_time("a reading of the clocks", clock.monotonic_ns);
       if (clock.realtime_ns >= std::uint64_t{1} << 63)

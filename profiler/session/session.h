@@ -211,8 +211,9 @@ bool has_device(const Session& session, const Activity& activity);
 // A window that was open there ends with the last step whose spans were written (Window::cut), and
 // is complete unless it lacks device activities that other windows have.
 // Throws DataError that names the file for content that no run writes: a missing name, thread or
-// device, an end before its begin, steps that overlap or whose numbers do not rise, times more than
-// 2^53 ns (104 days) apart, the precision of exports.
+// device, an end before its begin, steps that overlap or whose numbers do not rise, a phase longer
+// than from its begin to its end, a sample that is no finite number, times more than 2^53 ns (104
+// days) apart, the precision of exports.
 Session read_session(const std::filesystem::path& path);
 Session parse_session(std::string_view bytes, const std::string& path);  // `path` for messages
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -372,6 +373,12 @@ TEST(SessionFile, RefusesImpossibleContent) {
   EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
   session = sample_session();
   session.samples[0].at_ns = std::uint64_t{1} << 63;
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
+  session = sample_session();
+  session.samples[0].value = std::numeric_limits<double>::infinity();
+  EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
+  session = sample_session();
+  session.phases = {{1'000, 2'000, 1'001, 0, 0, 1}};
   EXPECT_THROW(parse_session(file_of(session), "test"), DataError);
 }
 

@@ -4,6 +4,7 @@
 #include "profiler/session/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <tuple>
@@ -53,7 +54,11 @@ void check(const Session& session, std::size_t bytes) {
                 activity.name < session.names.size(),
             "activities have a name, and their times are in order");
   for (const auto& sample : session.samples)
-    promise(sample.name < session.names.size(), "samples have a name");
+    promise(sample.name < session.names.size() && std::isfinite(sample.value),
+            "samples have a name and a value");
+  for (const auto& phase : session.phases)
+    promise(phase.begin_ns <= phase.end_ns && phase.ns <= phase.end_ns - phase.begin_ns,
+            "phases last no longer than from begin to end");
   for (const auto& device : session.devices)
     promise(device.name < session.names.size(), "devices have a name");
   for (const auto& step : session.steps)

@@ -100,6 +100,9 @@ TEST_F(ReportCommand, ReadsWhatReplayWrites) {
               AllOf(HasSubstr("GPU 0: kernels run 88.5 % of the steps' time, 69.5 % of"),
                     HasSubstr("a step is what one graph"), Not(HasSubstr("occupancy"))));
   EXPECT_TRUE(fs::exists(path("replayed.html")));
+  const Result json = run_command("report", session + " --json", false);
+  EXPECT_TRUE(nlohmann::json::parse(json.text).at("trust").at("overhead_ns").is_null())
+      << "nothing calibrated what a device's records cost";
   const Result exported = run_command("export", session + " --out " + trace, true);
   EXPECT_EQ(exported.code, 0) << exported.text;
   const Result checked = run_command("check-trace", trace + "/kineto/*", false);

@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/loading.h"
@@ -32,6 +35,51 @@ double recorded_ns(const View& view) {
   for (const Activity& activity : session.activities)
     if (view.in_windows(activity.start_ns)) most += of_activity;
   return most;
+}
+
+// Records of device and driver in windows, whose cost the run did not calibrate.
+bool has_uncalibrated_records(const View& view) {
+  const Session& session = view.session;
+  if (fields::number(fields::child(session.stamp, "profiler"), "activity_ns") > 0) return false;
+  return std::ranges::any_of(session.activities,
+                             [&](const Activity& a) { return view.in_windows(a.start_ns); });
+}
+
+// Of lengths of steps, with the error of the median by McGill, Tukey and Larsen (1978).
+struct Middle {
+  double ns = 0, error_ns = 0;
+};
+Middle middle_of(std::vector<double> lengths) {
+  std::ranges::sort(lengths);
+  const std::size_t n = lengths.size();
+  return {lengths[n / 2],
+          1.57 * (lengths[3 * n / 4] - lengths[n / 4]) / std::sqrt(static_cast<double>(n))};
+}
+
+// How much longer steps are in windows than outside. The first ones warm up, as do those right
+// before a window, and what a window leaves behind is written during those right after it.
+void measure_cost(const View& view, Trust& trust) {
+  constexpr std::uint64_t near = 10, first = 10;
+  constexpr std::size_t least = 20;  // steps on either side
+  const Session& session = view.session;
+  std::vector<Interval> of_windows;  // numbers of steps, the end not included
+  for (const Window& window : session.windows)
+    of_windows.push_back({window.first_step - std::min(window.first_step, near),
+                          std::max(window.last_step, window.last_step + near + 1)});
+  const IntervalSet near_windows(std::move(of_windows));
+  std::vector<double> inside, outside;
+  for (const Step& step : session.steps) {
+    const auto length = static_cast<double>(step.end_ns - step.begin_ns);
+    if (view.in_windows(step.begin_ns) && view.in_windows(step.end_ns - 1))
+      inside.push_back(length);
+    else if (step.step - session.steps.front().step >= first && !near_windows.has(step.step))
+      outside.push_back(length);
+  }
+  if (inside.size() < least || outside.size() < least) return;
+  const Middle in = middle_of(std::move(inside)), out = middle_of(std::move(outside));
+  trust.cost = Trust::Cost::measured;
+  trust.overhead_ns = std::max(0.0, in.ns - out.ns);
+  trust.overhead_error_ns = std::hypot(in.error_ns, out.error_ns);
 }
 
 std::size_t steps_of_windows(const View& view) {
@@ -197,14 +245,21 @@ Trust find_trust(const View& view, const Breakdown& breakdown) {
   Trust trust{.losses = session.losses, .notes = session.notes};
   if (const std::size_t steps = steps_of_windows(view); steps > 0)
     trust.overhead_ns = recorded_ns(view) / static_cast<double>(steps);
-  if (breakdown.step_ns > 0) trust.overhead_share = trust.overhead_ns / breakdown.step_ns;
+  if (has_uncalibrated_records(view)) {
+    trust.cost = Trust::Cost::unknown;
+    measure_cost(view, trust);
+  }
+  if (breakdown.step_ns > 0) {
+    trust.overhead_share = trust.overhead_ns / breakdown.step_ns;
+    trust.overhead_error_share = trust.overhead_error_ns / breakdown.step_ns;
+  }
   for (const ClockReading& reading : session.clocks)
     if (reading.device_ns != 0)
       trust.clock_error_ns = std::max(trust.clock_error_ns, reading.error_ns);
   note_losses(session.losses, trust.notes);
   note_windows(session, trust.notes);
   note_end(session, trust.notes);
-  if (trust.overhead_share >= 0.01)
+  if (trust.overhead_share >= 0.01 && trust.overhead_ns > trust.overhead_error_ns)
     trust.notes.push_back(fmt::format(
         "recording cost {} per step ({}): times of short calls are too large",
         quantity(trust.overhead_ns, Unit::ns), quantity(trust.overhead_share, Unit::share)));
@@ -217,6 +272,11 @@ Trust find_trust(const View& view, const Breakdown& breakdown) {
   note_gpus(session, trust.notes);
   note_contention(contention(view), trust);
   return trust;
+}
+
+bool costs_little(const Trust& trust) {
+  return trust.cost != Trust::Cost::unknown &&
+         trust.overhead_share + trust.overhead_error_share < 0.01;
 }
 
 Analysis analyse(const Session& session, const RanksView* job) {

@@ -1,6 +1,7 @@
 // All questions about a session, asked at once. Pure: the same session gives the same answer.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,14 @@ namespace warpstep::profiler {
 // How far the report may be trusted.
 struct Trust {
   Losses losses;
-  double overhead_ns = 0;     // per step: the cost of recording, by its own calibration
-  double overhead_share = 0;  // of 1
+  // The cost of recording: by the calibrated cost of a span; where device records, whose cost is
+  // not calibrated, were written, by comparing steps in windows with those outside; else not known.
+  enum class Cost : std::uint8_t { calibrated, measured, unknown };
+  Cost cost = Cost::calibrated;
+  double overhead_ns = 0;        // per step; where it is not known, of the spans alone
+  double overhead_share = 0;     // of 1
+  double overhead_error_ns = 0;  // either way; of a measured one
+  double overhead_error_share = 0;
   std::uint64_t clock_error_ns = 0;
   // Something took cores or memory from the run: other programs, a quota, reclaim. Its times are
   // right, but not those of this machine at rest.
@@ -52,6 +59,9 @@ struct Finding {
   bool ends_run = false;  // soon, and so it comes before everything that would make the run shorter
   bool spoils_figures = false;  // also those of the findings after it
 };
+
+// Whether recording is known to have cost less than 1 % of a step.
+bool costs_little(const Trust& trust);
 
 struct Analysis {
   Breakdown breakdown;

@@ -49,6 +49,56 @@ TEST(Trust, CountsWhatRecordingCost) {
   EXPECT_THAT(trust.notes, IsEmpty());             // 0.9 %
 }
 
+// Steps of 100 us outside of a window of steps 41 to 80, in which they are longer by this.
+SessionBuilder deep_among_others(double longer) {
+  SessionBuilder builder;
+  builder.gpu();
+  double at = 0, begin = 0, end = 0;
+  for (int i = 1; i <= 120; ++i) {
+    const bool is_deep = i > 40 && i <= 80;
+    const double length = 100 + (is_deep ? longer : 0) + 0.1 * (i % 3);
+    builder.step(static_cast<std::uint64_t>(i), at, at + length, 80);
+    if (i == 41) begin = at;
+    if (is_deep) builder.launch(at + 1, at + 2, What::kernel, "k", at + 3, at + 83);
+    at += length;
+    if (i == 80) end = at;
+  }
+  builder.window(41, 80, begin, end, true);
+  return builder;
+}
+
+// No run calibrates what a device's record costs.
+TEST(Trust, DoesNotKnowWhatDeviceRecordsCost) {
+  SessionBuilder builder = quiet();
+  builder.gpu().launch(10, 12, What::kernel, "k", 13, 20);
+  const Trust unknown = trust_of(builder);
+  EXPECT_EQ(unknown.cost, Trust::Cost::unknown);
+  EXPECT_FALSE(costs_little(unknown));
+  builder.raw().stamp["profiler"] = {{"span_ns", 1}, {"activity_ns", 1}};
+  const Trust known = trust_of(builder);
+  EXPECT_EQ(known.cost, Trust::Cost::calibrated);
+  EXPECT_TRUE(costs_little(known));
+}
+
+TEST(Trust, MeasuresWhatDeviceRecordsCostByTheStepsOutside) {
+  SessionBuilder slower = deep_among_others(10);
+  const Trust much = trust_of(slower);
+  EXPECT_EQ(much.cost, Trust::Cost::measured);
+  EXPECT_NEAR(much.overhead_ns, 10'000, 100);
+  EXPECT_NEAR(much.overhead_share, 0.1, 0.001);
+  EXPECT_LT(much.overhead_error_ns, 100);
+  EXPECT_FALSE(costs_little(much));
+  EXPECT_THAT(much.notes, Contains(HasSubstr("recording cost 10.0 us per step")));
+  SessionBuilder equal = deep_among_others(0);
+  const Trust little = trust_of(equal);
+  EXPECT_EQ(little.overhead_ns, 0);
+  EXPECT_TRUE(costs_little(little));
+  SessionBuilder few = deep_among_others(0);
+  few.raw().steps.resize(80);
+  few.raw().steps.erase(few.raw().steps.begin(), few.raw().steps.begin() + 20);
+  EXPECT_EQ(trust_of(few).cost, Trust::Cost::unknown) << "too few steps outside";
+}
+
 TEST(Trust, SaysThatTheRunHadNoEnd) {
   SessionBuilder builder = quiet();
   const auto notes = [&](const char* phase) {

@@ -64,14 +64,12 @@ std::string losses_text(const Losses& losses) {
 
 std::string trust_box(const Session& session, const Analysis& analysis) {
   const Trust& trust = analysis.trust;
-  const bool is_sound =
-      !lost_something(trust.losses) && trust.overhead_share < 0.01 && !trust.is_disturbed;
+  const bool is_sound = !lost_something(trust.losses) && costs_little(trust) && !trust.is_disturbed;
   std::string html = fmt::format(
       "<aside class=\"trust\" aria-labelledby=\"trust-title\">\n<h2 id=\"trust-title\">How far to "
       "trust this <span class=\"{}\">{}</span></h2>\n<dl class=\"facts\">\n",
       is_sound ? "good" : "care", is_sound ? "&#10003; sound" : "! with care");
-  html += fact("recording cost", quantity(trust.overhead_share, Unit::share),
-               quantity(trust.overhead_ns, Unit::ns) + " per step");
+  html += fact("recording cost", cost_text(trust));
   html += fact("lost", losses_text(trust.losses));
   if (trust.clock_error_ns > 0)
     html +=

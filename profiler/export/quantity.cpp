@@ -148,11 +148,30 @@ bool lost_something(const Losses& losses) {
          0;
 }
 
+std::string cost_text(const Trust& trust) {
+  const auto of_step = [](double share, double ns) {
+    return fmt::format("{} of a step ({})", quantity(share, Unit::share), quantity(ns, Unit::ns));
+  };
+  const std::string found = of_step(trust.overhead_share, trust.overhead_ns);
+  switch (trust.cost) {
+    case Trust::Cost::unknown:
+      return fmt::format("not known for device records; of spans {}", found);
+    case Trust::Cost::measured:
+      return (trust.overhead_ns > trust.overhead_error_ns
+                  ? found
+                  : "at most " + of_step(trust.overhead_share + trust.overhead_error_share,
+                                         trust.overhead_ns + trust.overhead_error_ns)) +
+             ", against steps outside of windows";
+    case Trust::Cost::calibrated: break;
+  }
+  return found;
+}
+
 std::string trust_line(const Analysis& analysis) {
   const Trust& trust = analysis.trust;
-  std::string text =
-      fmt::format("Recording cost {} of a step ({}); ", quantity(trust.overhead_share, Unit::share),
-                  quantity(trust.overhead_ns, Unit::ns));
+  std::string text = fmt::format(
+      "{} {}; ", trust.cost == Trust::Cost::unknown ? "The cost of recording is" : "Recording cost",
+      cost_text(trust));
   std::string lost;
   const auto add = [&lost](std::uint64_t count, const char* what) {
     if (count > 0)

@@ -36,6 +36,9 @@ std::string nothing_found(const Session& session, const Analysis& analysis);
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding);
 // With a capital and a full stop, where it has none.
 std::string sentence(std::string text);
+// What recording cost: "0.1 % of a step (21.0 us)", "at most 0.8 % of a step (40 us), against steps
+// outside of windows", or "not known for device records".
+std::string cost_text(const Trust& trust);
 // "Recording cost 0.1 % of a step; nothing was lost; clocks agree within 1.20 us."
 std::string trust_line(const Analysis& analysis);
 bool lost_something(const Losses& losses);

@@ -103,6 +103,24 @@ TEST(Trust, SaysWhatWasLost) {
             "the end of the file; clocks agree within 1.50 us.");
 }
 
+TEST(Trust, SaysWhatRecordingCost) {
+  Analysis analysis;
+  Trust& trust = analysis.trust;
+  trust = {.overhead_ns = 21e3, .overhead_share = 0.001};
+  EXPECT_EQ(cost_text(trust), "0.1 % of a step (21.0 us)");
+  trust.cost = Trust::Cost::unknown;
+  EXPECT_EQ(cost_text(trust), "not known for device records; of spans 0.1 % of a step (21.0 us)");
+  EXPECT_EQ(trust_line(analysis),
+            "The cost of recording is not known for device records; of spans 0.1 % of a step (21.0 "
+            "us); nothing was lost.");
+  trust.cost = Trust::Cost::measured;
+  trust.overhead_error_ns = 19e3, trust.overhead_error_share = 0.0009;
+  EXPECT_EQ(cost_text(trust), "0.1 % of a step (21.0 us), against steps outside of windows");
+  trust.overhead_error_ns = 63e3, trust.overhead_error_share = 0.003;
+  EXPECT_EQ(cost_text(trust),
+            "at most 0.4 % of a step (84.0 us), against steps outside of windows");
+}
+
 TEST(Epoch, IsToldOrCounted) {
   Session session;
   EXPECT_EQ(steps_per_epoch(session), 0);

@@ -31,9 +31,12 @@ Json as_json(const profiler::Session& session, const profiler::Analysis& analysi
   for (const profiler::Table& table : profiler::tables(session, analysis))
     tables[table.key] = profiler::to_json(table);
   const profiler::Trust& trust = analysis.trust;
+  const bool is_known = trust.cost != profiler::Trust::Cost::unknown;
+  const auto known = [&](double value) { return is_known ? Json(value) : Json(); };
   Json trusted{{"is_disturbed", trust.is_disturbed},
-               {"overhead_ns", trust.overhead_ns},
-               {"overhead_share", trust.overhead_share},
+               {"overhead_ns", known(trust.overhead_ns)},
+               {"overhead_share", known(trust.overhead_share)},
+               {"overhead_error_ns", known(trust.overhead_error_ns)},
                {"clock_error_ns", trust.clock_error_ns},
                {"lost_spans", trust.losses.entries},
                {"lost_activities", trust.losses.activities},

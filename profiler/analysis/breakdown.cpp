@@ -213,19 +213,6 @@ std::uint64_t take_from(Parts& parts, std::span<const Category> from, std::uint6
   return taken + rest;
 }
 
-}  // namespace
-
-void take_core_wait(Parts& parts, std::uint64_t ns, bool computes_on_host) {
-  constexpr std::array awake{Category::kernel, Category::runtime, Category::cpu, Category::other};
-  constexpr std::array asleep{Category::data, Category::sync};
-  const std::span<const Category> running(awake);
-  std::uint64_t taken = take_from(parts, computes_on_host ? running : running.subspan(1), ns);
-  taken += take_from(parts, asleep, ns - taken);
-  parts[static_cast<std::size_t>(Category::core_wait)] += taken;
-}
-
-namespace {
-
 // A rank on the host polls for the others: of its waits for a core a share is in its exchanges.
 std::uint64_t outside_of_exchanges(std::uint64_t ns, const Parts& parts) {
   const double all = static_cast<double>(
@@ -235,6 +222,20 @@ std::uint64_t outside_of_exchanges(std::uint64_t ns, const Parts& parts) {
   if (all <= 0 || exchanges <= 0) return ns;
   return static_cast<std::uint64_t>(static_cast<double>(ns) * (1 - exchanges / all));
 }
+
+}  // namespace
+
+void take_core_wait(Parts& parts, std::uint64_t ns, bool computes_on_host) {
+  constexpr std::array awake{Category::kernel, Category::runtime, Category::cpu, Category::other};
+  constexpr std::array asleep{Category::data, Category::sync};
+  const std::span<const Category> running(awake);
+  if (computes_on_host) ns = outside_of_exchanges(ns, parts);
+  std::uint64_t taken = take_from(parts, computes_on_host ? running : running.subspan(1), ns);
+  taken += take_from(parts, asleep, ns - taken);
+  parts[static_cast<std::size_t>(Category::core_wait)] += taken;
+}
+
+namespace {
 
 Parts recorded_totals(const Step& step) {
   Parts parts{};
@@ -288,10 +289,7 @@ Breakdown break_down(const View& view, const BreakdownOptions& options) {
       StepParts& step = breakdown.steps[recorded[i]];
       step.time = times[i];
       step.parts = parts[i];
-      const bool on_host = session.computes_on_host();
-      if (!waits.empty())
-        take_core_wait(step.parts, on_host ? outside_of_exchanges(waits[i], step.parts) : waits[i],
-                       on_host);
+      if (!waits.empty()) take_core_wait(step.parts, waits[i], session.computes_on_host());
       step.from_spans = true;
     }
   }

@@ -40,7 +40,7 @@ std::vector<Parts> sweep(std::span<const Interval> steps,
                          const std::array<std::vector<Interval>, categories>& by_category);
 
 // Moves `ns` of what the trainer's thread did into core_wait; the sum stays. Kernels are its work
-// where the host computes.
+// where the host computes; there exchanges between ranks keep their share of the waits.
 void take_core_wait(Parts& parts, std::uint64_t ns, bool computes_on_host);
 
 struct StepParts {

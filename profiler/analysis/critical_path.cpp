@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "profiler/analysis/breakdown.h"
+#include "profiler/analysis/contention.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -159,6 +160,36 @@ std::size_t median_step(const Session& session, const StepIndex& steps) {
                        [&](std::size_t i) { return length(i) == median; });
 }
 
+// As the breakdown of a host has it.
+Category category_on_host(const PathEdge& edge) {
+  if (edge.bound == "kernel")
+    return is_communication(edge.what) ? Category::communication : Category::kernel;
+  if (edge.bound == "launch") return Category::runtime;
+  if (edge.bound == "data") return Category::data;
+  if (edge.bound == "sync") return Category::sync;
+  return edge.bound == "idle" ? Category::other : Category::cpu;
+}
+
+using Bounds = std::map<std::string, double>;  // ns
+
+// Adds a step's edges without the time in which the thread had no core. Returns that time.
+double add_on_host(const std::vector<PathEdge>& edges, std::uint64_t core_wait_ns, Bounds& bounds) {
+  Parts before{};
+  const auto at = [&](const PathEdge& edge) {
+    return static_cast<std::size_t>(category_on_host(edge));
+  };
+  for (const PathEdge& edge : edges) before[at(edge)] += edge.end_ns - edge.begin_ns;
+  Parts after = before;
+  take_core_wait(after, core_wait_ns, true);
+  for (const PathEdge& edge : edges)
+    if (const double all = static_cast<double>(before[at(edge)]); all > 0)
+      bounds[edge.bound] += static_cast<double>(edge.end_ns - edge.begin_ns) *
+                            static_cast<double>(after[at(edge)]) / all;
+  const auto taken = static_cast<double>(after[static_cast<std::size_t>(Category::core_wait)]);
+  if (taken > 0) bounds["core wait"] += taken;
+  return taken;
+}
+
 }  // namespace
 
 CriticalPath critical_path(const View& view) {
@@ -168,18 +199,26 @@ CriticalPath critical_path(const View& view) {
   if (steps.size() == 0) return path;
   const std::size_t median = median_step(session, steps);
   const PathWalk walk(view);
-  std::map<std::string, std::uint64_t> by_bound;
+  // A device's work continues while the host's thread has no core: there a wait need not be in the
+  // path.
+  std::vector<std::uint64_t> waits;
+  if (session.computes_on_host()) waits = core_waits(view);
+  Bounds by_bound;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     std::vector<PathEdge> edges = walk.edges(steps.times()[i]);
-    for (const PathEdge& edge : edges) by_bound[edge.bound] += edge.end_ns - edge.begin_ns;
-    if (i == median) path.edges = std::move(edges);
+    double without_core = 0;
+    if (!waits.empty())
+      without_core = add_on_host(edges, waits[i], by_bound);
+    else
+      for (const PathEdge& edge : edges)
+        by_bound[edge.bound] += static_cast<double>(edge.end_ns - edge.begin_ns);
+    if (i != median) continue;
+    path.edges = std::move(edges);
+    path.core_wait_ns = without_core;
   }
   path.step = session.steps[steps.step(median)].step;
   const double n = static_cast<double>(steps.size()), all = static_cast<double>(steps.total_ns());
-  for (const auto& [bound, sum] : by_bound) {
-    const double ns = static_cast<double>(sum);
-    path.shares.push_back({bound, ns / n, ns / all, ns / n});
-  }
+  for (const auto& [bound, ns] : by_bound) path.shares.push_back({bound, ns / n, ns / all, ns / n});
   std::stable_sort(path.shares.begin(), path.shares.end(),
                    [](const PathShare& a, const PathShare& b) { return a.ns > b.ns; });
   return path;

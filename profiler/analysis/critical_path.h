@@ -15,7 +15,8 @@ struct PathEdge {
   std::uint64_t begin_ns = 0, end_ns = 0;
   // "kernel", "copy": the device (on a host: calls, copies) works; "launch": from a launch's begin
   // to what it launched, or the driver; "data", "sync": the trainer waits for the loader, for the
-  // device; "cpu": it does something named; "idle": nothing that was recorded happens.
+  // device; "cpu": it does something named; "idle": nothing that was recorded happens. Only
+  // shares have "core wait", which has no times: the thread was ready to run and had no core.
   std::string bound;
   std::string what;  // name of the span or kernel
 };
@@ -31,6 +32,8 @@ struct CriticalPath {
   std::vector<PathEdge>
       edges;               // of the last complete window's median step, first to last, without gaps
   std::uint64_t step = 0;  // that one
+  // Where the host computes: the time without a core in that step, which its edges include.
+  double core_wait_ns = 0;
   std::vector<PathShare> shares;  // over all steps of the complete windows, largest first
 };
 CriticalPath critical_path(const View& view);

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "profiler/analysis/breakdown.h"
 #include "profiler/analysis/testing_goldens.h"
 #include "profiler/session/testing_builder.h"
 
@@ -45,6 +46,37 @@ TEST(CriticalPath, OfAHostIsItsThreadsTime) {
   ASSERT_FALSE(path.shares.empty());
   EXPECT_DOUBLE_EQ(path.shares[0].share, 0.3);
   EXPECT_DOUBLE_EQ(path.shares[0].gain_ns, 30e3);
+}
+
+// Of each step the half without a core; the exchange keeps its share of that. All as in the
+// breakdown.
+TEST(CriticalPath, OfAHostHasTheWaitsForACore) {
+  SessionBuilder builder;
+  for (int i = 0; i < 3; ++i) {
+    const double at = 100 * i;
+    builder.step(static_cast<std::uint64_t>(i + 1), at, at + 100)
+        .span(Kind::wait, "data", at, at + 10)
+        .span(Kind::call, "conv1", at + 10, at + 70)
+        .span(Kind::copy, "gather", at + 70, at + 80)
+        .span(Kind::call, "bucket0/all_reduce", at + 80, at + 95)
+        .span(Kind::counter, "core wait ns", at + 99, at + 99, 0, 40'000 + 10'000 * (i % 2));
+  }
+  builder.window(1, 3, 0, 300);
+  const Session session = builder.build();
+  const CriticalPath path = critical_path(session);
+  const Breakdown breakdown = break_down(session);
+  const auto part = [&](Category category) {
+    return breakdown.mean[static_cast<std::size_t>(category)];
+  };
+  EXPECT_GT(part(Category::core_wait), 30e3);
+  EXPECT_NEAR(share_ns(path, "core wait"), part(Category::core_wait), 2);
+  EXPECT_NEAR(share_ns(path, "kernel"), part(Category::kernel) + part(Category::communication), 2);
+  EXPECT_NEAR(share_ns(path, "data"), part(Category::data), 2);
+  EXPECT_NEAR(share_ns(path, "cpu") + share_ns(path, "copy"), part(Category::cpu), 2);
+  double sum = 0;
+  for (const PathShare& share : path.shares) sum += share.ns;
+  EXPECT_NEAR(sum, 100e3, 1);
+  EXPECT_NEAR(path.core_wait_ns, 34e3, 2) << "of step 1, without the exchange's share";
 }
 
 // The step ends when the thread has waited for the last kernel; that one waited for its launch,

@@ -371,6 +371,11 @@ Table critical_path_table(const Analysis& analysis) {
                {"share", "share of the step", Unit::share},
                {"gain_ns", "gain if free", Unit::ns}},
               {}};
+  if (std::ranges::find(analysis.path.shares, "core wait", &PathShare::bound) !=
+      analysis.path.shares.end())
+    table.note +=
+        " When the thread had no core is not known: that time is taken out of what it did, in "
+        "proportion.";
   for (const PathShare& share : analysis.path.shares)
     table.rows.push_back({share.bound, share.ns, share.share, share.gain_ns});
   return table;

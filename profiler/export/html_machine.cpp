@@ -427,11 +427,14 @@ std::string edges_chart(const CriticalPath& path) {
     data.rows.push_back({edge.what, edge.bound, begin, ns});
   }
   for (const PathShare& share : path.shares)
-    legend += legend_item(bound_class(share.bound), share.bound);
+    if (share.bound != "core wait") legend += legend_item(bound_class(share.bound), share.bound);
   for (const double at : ticks(range))
     body += text(at / range, 46, tick_text(at, Unit::ns), "tick");
   return chart({.id = "path-edges",
-                .title = fmt::format("Step {}, from its begin to its end", path.step),
+                .title = fmt::format("Step {}, from its begin to its end", path.step) +
+                         (path.core_wait_ns > 0 ? fmt::format("; in all of it, {} without a core",
+                                                              quantity(path.core_wait_ns, Unit::ns))
+                                                : ""),
                 .summary = "What the step waited for at each moment.",
                 .height = 50,
                 .body = body,
@@ -476,6 +479,7 @@ std::string bound_class(const std::string& bound) {
   if (bound == "kernel") return category_class(Category::kernel);
   if (bound == "launch") return category_class(Category::runtime);
   if (bound == "idle") return category_class(Category::other);
+  if (bound == "core wait") return category_class(Category::core_wait);
   for (const std::string_view same : {"copy", "data", "sync", "cpu"})
     if (bound == same) return fmt::format("c-{}", bound);
   return category_class(Category::other);
@@ -514,11 +518,16 @@ std::string machine_part(const Session& session, const Analysis& analysis) {
 std::string path_part(const Analysis& analysis) {
   const CriticalPath& path = analysis.path;
   if (path.shares.empty()) return "";
-  return section(
-      "path", "Critical path",
-      "The chain of waits that determines the step time: shortening anything else does not "
-      "help.",
-      edges_chart(path) + table(critical_path_table(analysis), {.titled = true}));
+  const auto wait = std::ranges::find(path.shares, "core wait", &PathShare::bound);
+  const char* const lead =
+      wait == path.shares.end()
+          ? "The chain of waits that determines the step time: shortening anything else does not "
+            "help."
+          : "The chain of waits that determines the step time. For how long the thread had no core "
+            "is known, but not when: the table takes that out of what it did, in proportion, and "
+            "the chart does not.";
+  return section("path", "Critical path", lead,
+                 edges_chart(path) + table(critical_path_table(analysis), {.titled = true}));
 }
 
 }  // namespace warpstep::profiler::html

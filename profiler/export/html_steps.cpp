@@ -389,6 +389,18 @@ std::string run_chart(const Session& session, const Breakdown& breakdown, std::s
        .has_gutter = true});
 }
 
+// The kernel does not say when a thread had no core, so that lanes cannot show it.
+std::string core_wait_note(const Breakdown& breakdown) {
+  constexpr double least = 0.01;
+  const double ns = breakdown.mean[static_cast<std::size_t>(Category::core_wait)];
+  if (ns < least * breakdown.step_ns || breakdown.step_ns <= 0) return "";
+  return fmt::format(
+      "<p class=\"note\">Bars include the time in which a thread was ready to run and had no core, "
+      "in the mean step {} of the trainer's thread ({}): for how long that was is known, but not "
+      "when.</p>\n",
+      quantity(ns, Unit::ns), quantity(ns / breakdown.step_ns, Unit::share));
+}
+
 // The step shown first: the median of those with lanes.
 std::size_t typical_step(const Lanes& lanes) {
   std::vector<std::size_t> order(lanes.steps.size());
@@ -422,7 +434,7 @@ std::string steps_part(const Session& session, const Analysis& analysis) {
         "<p id=\"lanes\" class=\"note\">No lanes: no step was recorded with spans. Train with "
         "<code>--profile spans</code> to see what each thread did.</p>\n";
   } else {
-    body += lanes_chart(lanes, typical_step(lanes));
+    body += lanes_chart(lanes, typical_step(lanes)) + core_wait_note(breakdown);
     if (lanes.left_out > 0)
       body += fmt::format(
           "<p class=\"note\">{} more recorded steps have no lanes here, to keep the "

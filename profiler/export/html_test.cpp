@@ -17,6 +17,7 @@
 namespace warpstep::profiler {
 namespace {
 
+using ::testing::AllOf;
 using testing::cpu_example;
 using testing::Example;
 using testing::ExampleOptions;
@@ -523,6 +524,19 @@ TEST(Lanes, BoundWhatMergedBarsAreNamedBy) {
   EXPECT_GE(lanes.mixes.size(), html::mixes_a_page);
   EXPECT_LE(lanes.mixes.size(), html::mixes_a_page + names.size());
   EXPECT_THAT(html::lanes_chart(lanes, 19), HasSubstr("<title>2 bars, 2.00 us in all</title>"));
+}
+
+TEST(Html, SaysThatThePathsChartIncludesWaitsForACore) {
+  Analysis analysis;
+  analysis.path = {.edges = {{0, 1000, "kernel", "conv1"}},
+                   .step = 7,
+                   .core_wait_ns = 400,
+                   .shares = {{"kernel", 600, 0.6, 600}, {"core wait", 400, 0.4, 400}}};
+  const std::string part = html::path_part(analysis);
+  EXPECT_THAT(part, AllOf(HasSubstr("400 ns without a core"), HasSubstr("known, but not when"),
+                          Not(HasSubstr("shortening anything else"))));
+  analysis.path.shares.pop_back();
+  EXPECT_THAT(html::path_part(analysis), HasSubstr("shortening anything else does not help"));
 }
 
 }  // namespace

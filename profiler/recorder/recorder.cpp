@@ -211,8 +211,12 @@ struct Recorder::Parts {
   bool tracing = false;                // the device trace has begun
   bool counting = false;               // PM sampling has begun
   Action current = Action::none;       // of the current step
-  std::uint64_t seen = 0;              // completed steps of this process
-  std::uint64_t resumed = 0;           // batches of the first epoch done by an earlier process
+  // Of a warm-up: the step with which the window begins, and 0 where it is too far to look; the
+  // step until which this holds.
+  std::atomic<std::uint64_t> begins_at{0};
+  std::uint64_t looked_until = 0;
+  std::uint64_t seen = 0;     // completed steps of this process
+  std::uint64_t resumed = 0;  // batches of the first epoch done by an earlier process
   bool first_epoch = true;
   bool is_full = false;  // the session, for scheduled windows
   std::atomic<std::uint64_t> windows{0};
@@ -380,17 +384,33 @@ struct Recorder::Parts {
         quantity(static_cast<double>(bytes), Unit::bytes), ::getpid()));
   }
 
+  static bool is_recorded(Action action) {
+    return action == Action::record || action == Action::record_and_save;
+  }
+
+  void look_for_window(const StepPlace& next, std::uint64_t next_step) {
+    constexpr std::uint64_t most = 1000;
+    if (next_step < looked_until) return;
+    looked_until = next_step + most;
+    std::uint64_t ahead = 0;
+    while (ahead < most && !is_recorded(action(next, ahead))) ++ahead;
+    if (ahead < most) looked_until = next_step + ahead;
+    begins_at = ahead < most ? looked_until : 0;
+  }
+
   // Switches sources and windows for the next step.
   void prepare(const StepPlace& next, std::uint64_t next_step, std::uint64_t begin_ns) {
     settle_active(next_step, begin_ns);
     limit_windows();
     const Action coming = current = action(next, 0);
     const Action ahead = action(next, options.steps_in_flight);
-    const bool records = coming == Action::record || coming == Action::record_and_save;
-    if (coming != Action::none || ahead != Action::none)
+    const bool records = is_recorded(coming);
+    if (coming != Action::none || ahead != Action::none) {
+      if (!records && !demanded_until) look_for_window(next, next_step);
       turn(true);
-    else if (!window)
+    } else if (!window) {
       turn(false);
+    }
     if (window && !records) close_window(next_step - 1, begin_ns);
     if (records && !window) open_window(next_step, begin_ns);
   }
@@ -401,9 +421,11 @@ struct Recorder::Parts {
     if (options.steps_share_launches)
       return "refused: several steps of this run share a launch; start it with --steps-per-launch "
              "1";
-    // A warm-up's entries are kept until it is known whether the window has them.
-    if (request || demanded_until || recording || (on && wanted.last_ms > 0))
+    if (request || demanded_until || recording)
       return "busy: a window is being recorded; try again when it is complete";
+    // A warm-up's entries are kept until it is known whether the window has them, and another
+    // window would take steps from it.
+    if (on) return busy_warming_up();
     if (!session.is_alive()) return "refused: the session of this run cannot be written";
     if (wanted.last_ms > 0) return keep_last(wanted.last_ms);
     if (wanted.steps == 0) return "refused: --steps must be at least 1";
@@ -414,6 +436,14 @@ struct Recorder::Parts {
            (wanted.deep && !options.trace.trace
                 ? "; without GPU activities, because the run was not started with --profile deep"
                 : "");
+  }
+
+  std::string busy_warming_up() const {
+    const std::uint64_t at = begins_at;
+    return fmt::format(
+        "busy: the schedule's warm-up runs{}, and its window follows; try again when that is "
+        "complete",
+        at > 0 ? fmt::format(" until step {}", at - 1) : "");
   }
 
   // With `mutex` locked, in the listener's thread.

@@ -330,7 +330,7 @@ TEST(Recorder, RefusesWindowsWhereStepsShareLaunches) {
   recorder.finish();
 }
 
-TEST(Recorder, RefusesThePastInAWarmupAndEverythingAfterTheLastStep) {
+TEST(Recorder, RefusesRequestsInAWarmupAndAfterTheLastStep) {
   const std::filesystem::path path = testing::own_folder() / "refusing.prof";
   Recorder recorder({.level = Level::spans,
                      .schedule = parse_schedule("skip_first=1,warmup=3,active=2"),
@@ -343,7 +343,10 @@ TEST(Recorder, RefusesThePastInAWarmupAndEverythingAfterTheLastStep) {
     recorder.on_step({.step = i, .begin_ns = begin, .end_ns = end, .other_ns = end - begin},
                      {i, 100});
   }
-  EXPECT_THAT(trigger(::getpid(), {.last_ms = 1000}), HasSubstr("busy"));
+  for (const TriggerRequest& request : {TriggerRequest{.steps = 2}, TriggerRequest{.last_ms = 9}})
+    EXPECT_THAT(
+        trigger(::getpid(), request),
+        HasSubstr("busy: the schedule's warm-up runs until step 4, and its window follows"));
   recorder.end_windows();
   EXPECT_THAT(trigger(::getpid(), {.last_ms = 1000}), HasSubstr("refused: the run has ended"));
   EXPECT_THAT(trigger(::getpid(), {.steps = 2}), HasSubstr("refused: the run has ended"));

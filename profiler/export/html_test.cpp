@@ -539,5 +539,15 @@ TEST(Html, SaysThatThePathsChartIncludesWaitsForACore) {
   EXPECT_THAT(html::path_part(analysis), HasSubstr("shortening anything else does not help"));
 }
 
+// Without this a name in a narrow table is a column of single letters.
+TEST(Html, BreaksNoWordsInNarrowTables) {
+  const std::string style(html::page::style);
+  const std::string narrow = style.substr(style.find("@media (max-width: 46rem)"));
+  const std::string names = narrow.substr(narrow.find("th[scope=\"row\"]"));
+  EXPECT_THAT(names.substr(0, names.find('}')),
+              AllOf(HasSubstr("width: max-content"), HasSubstr("overflow-wrap: break-word"),
+                    Not(HasSubstr("anywhere"))));
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

@@ -526,6 +526,29 @@ TEST(Lanes, BoundWhatMergedBarsAreNamedBy) {
   EXPECT_THAT(html::lanes_chart(lanes, 19), HasSubstr("<title>2 bars, 2.00 us in all</title>"));
 }
 
+// Of all phases that a run can have, each with its own colour, and numbers where there is room.
+TEST(Html, DistinguishesThePhasesOfTheRun) {
+  Analysis analysis;
+  analysis.run = {.wall_ns = 200e9, .has_phases = true};
+  for (const char* const name :
+       {"start", "device", "data indexing", "statistics", "loader start", "program", "set-up",
+        "first batch", "steps", "evaluation", "checkpoint", "end", "report", "other"})
+    analysis.run.parts.push_back({name, analysis.run.parts.size() < 2 ? 4e9 : 16e9, 1, {}});
+  const std::string html = html::run_part(analysis);
+  const std::string legend = html.substr(
+      html.find("class=\"legend\""), html.find("</figcaption>") - html.find("class=\"legend\""));
+  std::set<std::string> classes;
+  for (std::size_t at = 0; (at = legend.find("rect class=\"", at)) != std::string::npos; ++at)
+    classes.insert(legend.substr(at + 12, legend.find('"', at + 12) - at - 12));
+  EXPECT_EQ(count(legend, "rect class="), 14U);
+  EXPECT_EQ(classes.size(), 14U);
+  for (const std::string& css : classes)
+    EXPECT_THAT(std::string(html::page::style), HasSubstr("." + css + " {"));
+  EXPECT_THAT(legend, HasSubstr("9 steps 8.0 %"));
+  EXPECT_THAT(html, HasSubstr(">9</text>"));
+  EXPECT_THAT(html, Not(HasSubstr(">2</text>"))) << "no room in 2 %";
+}
+
 TEST(Html, SaysThatThePathsChartIncludesWaitsForACore) {
   Analysis analysis;
   analysis.path = {.edges = {{0, 1000, "kernel", "conv1"}},

@@ -149,5 +149,28 @@ TEST(PlanStep, SaysWhatProgramsTake) {
   }
 }
 
+// They read and write rows of the tables as these are stored, and make no copies of whole tables.
+TEST(EmbeddingsInBf16, TakeAWorkspaceThatTheVocabularyDoesNotEnlarge) {
+  const auto backend = open_backend("cpu");
+  const auto workspaces = [&](std::int64_t vocabulary, Precision precision) {
+    models::BuildOptions build = testing_support::test_build("gpt2", 2);
+    build.vocabulary = vocabulary;
+    StepOptions options;
+    options.precision = precision;
+    Graph graph =
+        compile_step(models::build(models::find("gpt2"), build), options_for(*backend, options));
+    backend->choose_layouts(graph);
+    std::vector<std::size_t> bytes;
+    for (const Node& node : graph.nodes)
+      if (std::holds_alternative<Embed>(node.op) || std::holds_alternative<EmbedGrad>(node.op))
+        bytes.push_back(backend->bind(graph, node)->workspace_bytes());
+    return bytes;
+  };
+  const std::vector<std::size_t> few = workspaces(65, Precision::bf16);
+  EXPECT_EQ(few.size(), 2U);
+  EXPECT_EQ(few, workspaces(6500, Precision::bf16));
+  EXPECT_EQ(few, workspaces(65, Precision::fp32));
+}
+
 }  // namespace
 }  // namespace warpstep

@@ -2,23 +2,32 @@
 // the adjoint reads d_x twice, once by token and once by position, and of a gradient that it adds
 // to only the tokens' rows.
 #include <algorithm>
-#include <utility>
+#include <type_traits>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
-#include "kernels/cpu/widened.h"
 
 namespace warpstep::cpu {
 namespace {
 
 constexpr std::int64_t large_embed = 16384;  // elements; from here on a team is faster
 
-// y = a (+ b) for one row.
-WARPSTEP_LOOP void add_row_loop(const float* a, const float* b, float* y, std::int64_t width) {
+// y = a + b for one row, rounded once.
+template <class A, class B, class Y>
+WARPSTEP_LOOP void add_row_loop(const A* a, const B* b, Y* y, std::int64_t width) {
 #pragma omp simd
-  for (std::int64_t c = 0; c < width; ++c) y[c] = a[c] + b[c];
+  for (std::int64_t c = 0; c < width; ++c) y[c] = rounded_to<Y>(as_float(a[c]) + as_float(b[c]));
 }
-const auto add_row = vectorized<add_row_loop>();
+template <class A, class B, class Y>
+const auto add_row = vectorized<add_row_loop<A, B, Y>>();
+
+template <class T>
+WARPSTEP_LOOP void round_row_loop(const float* from, T* to, std::int64_t width) {
+  for (std::int64_t c = 0; c < width; ++c) to[c] = rounded_to<T>(from[c]);
+}
+template <class T>
+const auto round_row = vectorized<round_row_loop<T>>();
 
 // Which rows a sum takes, in order.
 struct EveryNth {
@@ -32,39 +41,43 @@ struct Listed {
 
 // sum [width] = row(0) + row(1) + ... of x, `count` rows of `pitch` elements; four at a time, as
 // the sum is loaded and stored for each of them otherwise.
-template <class Rows>
-WARPSTEP_LOOP void sum_rows_loop(const float* x, std::int64_t pitch, Rows row, std::int64_t count,
+template <class T, class Rows>
+WARPSTEP_LOOP void sum_rows_loop(const T* x, std::int64_t pitch, Rows row, std::int64_t count,
                                  float* sum, std::int64_t width) {
   for (std::int64_t c = 0; c < width; ++c) sum[c] = 0;
   std::int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
-    const float *a = x + row(i) * pitch, *b = x + row(i + 1) * pitch, *d = x + row(i + 2) * pitch,
-                *e = x + row(i + 3) * pitch;
+    const T *a = x + row(i) * pitch, *b = x + row(i + 1) * pitch, *d = x + row(i + 2) * pitch,
+            *e = x + row(i + 3) * pitch;
 #pragma omp simd
-    for (std::int64_t c = 0; c < width; ++c) sum[c] = (((sum[c] + a[c]) + b[c]) + d[c]) + e[c];
+    for (std::int64_t c = 0; c < width; ++c)
+      sum[c] = (((sum[c] + as_float(a[c])) + as_float(b[c])) + as_float(d[c])) + as_float(e[c]);
   }
   for (; i < count; ++i) {
-    const float* a = x + row(i) * pitch;
+    const T* a = x + row(i) * pitch;
 #pragma omp simd
-    for (std::int64_t c = 0; c < width; ++c) sum[c] += a[c];
+    for (std::int64_t c = 0; c < width; ++c) sum[c] += as_float(a[c]);
   }
 }
-const auto sum_every_nth = vectorized<sum_rows_loop<EveryNth>>();
-const auto sum_listed = vectorized<sum_rows_loop<Listed>>();
+template <class T>
+const auto sum_every_nth = vectorized<sum_rows_loop<T, EveryNth>>();
+template <class T>
+const auto sum_listed = vectorized<sum_rows_loop<T, Listed>>();
 
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const Embed& op, const Operands& operands) {
   const std::int64_t tokens = operands.out_shape()[0], width = operands.out_shape()[1],
                      sequence = op.sequence;
-  auto kernel = host_kernel("vector loops", [tokens, width, sequence](const Buffers& b) {
-    const auto* token = as<std::int32_t>(b.in[0]);
+  return with_stored(operands.out().type.dtype, [&]<class T>() {
+    return host_kernel("vector loops", [tokens, width, sequence](const Buffers& b) {
+      const auto* token = as<std::int32_t>(b.in[0]);
 #pragma omp parallel for schedule(static) if (tokens * width > large_embed)
-    for (std::int64_t n = 0; n < tokens; ++n)
-      add_row(as<float>(b.in[2]) + token[n] * width, as<float>(b.in[3]) + n % sequence * width,
-              as<float>(b.out[0]) + n * width, width);
+      for (std::int64_t n = 0; n < tokens; ++n)
+        add_row<T, T, T>(as<T>(b.in[2]) + token[n] * width, as<T>(b.in[3]) + n % sequence * width,
+                         as<T>(b.out[0]) + n * width, width);
+    });
   });
-  return widened(operands, std::move(kernel));
 }
 
 // The adjoint.
@@ -89,12 +102,13 @@ struct TokenRuns {
   std::int64_t end(std::int64_t k) const { return std::min(tokens, (k + 1) * chunk); }
 };
 
+template <class T>  // of d_x and the table; sums are floats
 struct TableGradient {
   TokenRuns runs;
   bool sum;
-  const float* d_x;
+  const T* d_x;
   const std::int32_t *token, *order;
-  float* d_table;
+  T* d_table;
   void* workspace;
 
   std::int32_t token_at(std::int64_t i) const { return token[order[i]]; }
@@ -104,39 +118,42 @@ struct TableGradient {
   }
   void sum_chunk(std::int64_t k) const;
   void join_tail(std::int64_t k) const;
-  // Gives the table the whole sum of a run, which may be made in the table's row.
+  // Gives the table the whole sum of a run.
   void give(std::int64_t row, const float* total) const;
 };
 
-void TableGradient::give(std::int64_t row, const float* total) const {
-  float* to = d_table + row * runs.width;
+template <class T>
+void TableGradient<T>::give(std::int64_t row, const float* total) const {
+  T* to = d_table + row * runs.width;
   if (sum)
-    add_row(total, to, to, runs.width);
+    add_row<float, T, T>(total, to, to, runs.width);
   else
-    std::copy_n(total, runs.width, to);
+    round_row<T>(total, to, runs.width);
 }
 
 // Runs that lie in chunk k go to the table, parts of others to the workspace.
-void TableGradient::sum_chunk(std::int64_t k) const {
+template <class T>
+void TableGradient<T>::sum_chunk(std::int64_t k) const {
   const std::int64_t end = runs.end(k);
   for (std::int64_t i = runs.begin(k), next = i; i < end; i = next) {
     for (next = i + 1; next < end && joined(next);) ++next;
     const bool before = joined(i), after = joined(next);
     // Runs inside of the chunk are summed in the row of the tail, which is its last run.
     float* total = before ? runs.head(workspace, k) : runs.tail(workspace, k);
-    sum_listed(d_x, runs.width, {order + i}, next - i, total, runs.width);
+    sum_listed<T>(d_x, runs.width, {order + i}, next - i, total, runs.width);
     if (!before && !after) give(token_at(i), total);
   }
 }
 
 // The run that begins in chunk k and continues, if there is one: its tail and the heads after it.
-void TableGradient::join_tail(std::int64_t k) const {
+template <class T>
+void TableGradient<T>::join_tail(std::int64_t k) const {
   const std::int64_t last = runs.end(k) - 1;
   if (!joined(last + 1)) return;
   if (joined(runs.begin(k)) && token_at(runs.begin(k)) == token_at(last)) return;  // began before
   float* total = runs.tail(workspace, k);
   for (std::int64_t m = k + 1; m < runs.count; ++m) {
-    add_row(total, runs.head(workspace, m), total, runs.width);
+    add_row<float, float, float>(total, runs.head(workspace, m), total, runs.width);
     const std::int64_t after = runs.end(m);
     if (after == runs.tokens || token_at(after) != token_at(last)) break;
   }
@@ -145,57 +162,73 @@ void TableGradient::join_tail(std::int64_t k) const {
 
 // Without a gradient so far, rows without a token are 0; with one it is already in its place,
 // unless somebody else reads it, too.
+template <class T>
 void begin_table(const EmbedGrad& op, std::int64_t count, const Buffers& b) {
-  auto* d_table = as<float>(b.out[0]);
+  auto* d_table = as<T>(b.out[0]);
   if (op.sum && b.in[3] == b.out[0]) return;
   for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
     if (op.sum)
-      std::copy(as<float>(b.in[3]) + begin, as<float>(b.in[3]) + end, d_table + begin);
+      std::copy(as<T>(b.in[3]) + begin, as<T>(b.in[3]) + end, d_table + begin);
     else
-      std::fill(d_table + begin, d_table + end, 0.0F);
+      std::fill(d_table + begin, d_table + end, T{});
   });
 }
 
 // Sums every `sequence`-th row of d_x. A few positions do not feed a team, so their rows are
 // divided, too.
-void sum_positions(const float* d_x, std::int64_t tokens, std::int64_t sequence, std::int64_t width,
-                   float* d_positions) {
-  const std::int64_t panel = sequence >= 64 ? width : 64, panels = (width + panel - 1) / panel;
+template <class T>
+void sum_positions(const T* d_x, std::int64_t tokens, std::int64_t sequence, std::int64_t width,
+                   T* d_positions) {
+  constexpr std::int64_t most_panel = 512;
+  const std::int64_t panel = sequence >= 64 ? std::min(width, most_panel) : 64,
+                     panels = (width + panel - 1) / panel;
 #pragma omp parallel for schedule(static) if (tokens * width > large_embed)
   for (std::int64_t task = 0; task < sequence * panels; ++task) {
-    const std::int64_t t = task / panels, first = task % panels * panel;
-    sum_every_nth(d_x + first, width, {t, sequence}, tokens / sequence,
-                  d_positions + t * width + first, std::min(panel, width - first));
+    const std::int64_t t = task / panels, first = task % panels * panel,
+                       count = std::min(panel, width - first);
+    T* to = d_positions + t * width + first;
+    if constexpr (std::is_same_v<T, float>) {
+      sum_every_nth<T>(d_x + first, width, {t, sequence}, tokens / sequence, to, count);
+    } else {
+      float sums[most_panel];
+      sum_every_nth<T>(d_x + first, width, {t, sequence}, tokens / sequence, sums, count);
+      round_row<T>(sums, to, count);
+    }
   }
 }
 
-}  // namespace
-
-std::unique_ptr<Kernel> bind(const EmbedGrad& op, const Operands& operands) {
-  const std::int64_t tokens = operands.in_shape(0)[0], width = operands.in_shape(0)[1];
-  const TokenRuns runs{tokens, width};
-  auto kernel = host_kernel(
+template <class T>
+std::unique_ptr<Kernel> embed_grad_kernel(const EmbedGrad& op, const TokenRuns& runs) {
+  return host_kernel(
       "vector loops",
       [op, runs](const Buffers& b) {
-        const TableGradient table{runs,
-                                  op.sum,
-                                  as<float>(b.in[0]),
-                                  as<std::int32_t>(b.in[1]),
-                                  as<std::int32_t>(b.in[2]),
-                                  as<float>(b.out[0]),
-                                  b.workspace};
-        begin_table(op, op.vocabulary * runs.width, b);
+        const TableGradient<T> table{runs,
+                                     op.sum,
+                                     as<T>(b.in[0]),
+                                     as<std::int32_t>(b.in[1]),
+                                     as<std::int32_t>(b.in[2]),
+                                     as<T>(b.out[0]),
+                                     b.workspace};
+        begin_table<T>(op, op.vocabulary * runs.width, b);
         const bool large = runs.tokens * runs.width > large_embed;
 #pragma omp parallel for schedule(static) if (large)
         for (std::int64_t k = 0; k < runs.count; ++k) table.sum_chunk(k);
 #pragma omp parallel for schedule(static) if (large)
         for (std::int64_t k = 0; k < runs.count; ++k) table.join_tail(k);
-        sum_positions(table.d_x, runs.tokens, op.sequence, runs.width, as<float>(b.out[1]));
-        std::fill(as<float>(b.out[1]) + op.sequence * runs.width,
-                  as<float>(b.out[1]) + op.positions * runs.width, 0.0F);
+        auto* d_positions = as<T>(b.out[1]);
+        sum_positions(table.d_x, runs.tokens, op.sequence, runs.width, d_positions);
+        std::fill(d_positions + op.sequence * runs.width, d_positions + op.positions * runs.width,
+                  T{});
       },
       runs.bytes());
-  return widened(operands, std::move(kernel));
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const EmbedGrad& op, const Operands& operands) {
+  const TokenRuns runs{operands.in_shape(0)[0], operands.in_shape(0)[1]};
+  return with_stored(operands.in(0).type.dtype,
+                     [&]<class T>() { return embed_grad_kernel<T>(op, runs); });
 }
 
 }  // namespace warpstep::cpu

@@ -1,7 +1,8 @@
 // The losses on the CPU. Of images they are a few thousand elements per step, too few to matter; of
 // text a row has up to 50,257 logits, so that softmax_xent, the fused form, is vector loops: three
-// passes over a row in the cache, one exponential per logit. Sums over rows run in order on one
-// thread, so that the loss has the same bits with any number of threads.
+// passes over a row in the cache, with label smoothing a fourth, and one exponential per logit.
+// Sums over rows run in order on one thread, so that the loss has the same bits with any number of
+// threads.
 #include <omp.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/stored.h"
+#include "kernels/cpu/widened.h"
 #include "kernels/loss/targets.h"
 
 namespace warpstep::cpu {
@@ -38,7 +40,7 @@ const float* floats_of(const float* row, std::int64_t, float*) {
   return row;
 }
 const float* floats_of(const Bf16* row, std::int64_t classes, float* copy) {
-  for (std::int64_t k = 0; k < classes; ++k) copy[k] = as_float(row[k]);
+  to_floats(row, classes, copy);
   return copy;
 }
 // The floats that copies of all rows need.
@@ -117,36 +119,87 @@ WARPSTEP_LOOP void scale_exponentials_loop(float* y, float factor, std::int64_t 
 }
 const auto scale_row = vectorized<scale_exponentials_loop>();
 
+// Of a loss with smoothing, which wants every class a little. Without weights these are all 1.
+template <bool weighted>
+WARPSTEP_LOOP double sum_below_loop(const float* x, const float* weights, float largest,
+                                    std::int64_t count) {
+  constexpr std::int64_t lanes = 16;
+  double sums[lanes] = {};
+  const auto term = [&](std::int64_t k) __attribute__((always_inline)) {
+    return static_cast<double>(weighted ? weights[k] * (x[k] - largest) : x[k] - largest);
+  };
+  const std::int64_t whole = count / lanes * lanes;
+  for (std::int64_t k = 0; k < whole; k += lanes)
+    for (std::int64_t l = 0; l < lanes; ++l) sums[l] += term(k + l);
+  double sum = 0;
+  for (const double lane : sums) sum += lane;
+  for (std::int64_t k = whole; k < count; ++k) sum += term(k);
+  return sum;
+}
+template <bool weighted>
+const auto sum_below = vectorized<sum_below_loop<weighted>>();
+
+// y = factor * y - weights * spread
+template <bool weighted>
+WARPSTEP_LOOP void scale_smoothed_loop(float* y, float factor, const float* weights, float spread,
+                                       std::int64_t count) {
+  for (std::int64_t k = 0; k < count; ++k)
+    y[k] = y[k] * factor - (weighted ? weights[k] * spread : spread);
+}
+template <bool weighted>
+const auto scale_smoothed = vectorized<scale_smoothed_loop<weighted>>();
+
 // What a row of softmax_xent adds to the batch.
 struct RowScore {
   float loss = 0;
   bool hit = false;
 };
 
+// What all rows of a call share.
+struct BatchLoss {
+  const Criterion<float>& criterion;
+  std::int64_t classes;
+  float scale;  // of the gradient
+  double weights = criterion.is_smooth() ? criterion.sum_of_weights() : 0;
+
+  double sum_below_largest(const float* row, float largest) const {
+    if (!criterion.is_smooth()) return 0;
+    const auto sum = criterion.weights() ? sum_below<true> : sum_below<false>;
+    return sum(row, criterion.weights(), largest, classes);
+  }
+  void finish_gradient(const Targets& t, float factor, float* d_row) const;
+};
+
+// From exponentials, which `factor` makes what the row's loss takes from the logits.
+void BatchLoss::finish_gradient(const Targets& t, float factor, float* d_row) const {
+  if (criterion.is_smooth()) {
+    const auto finish = criterion.weights() ? scale_smoothed<true> : scale_smoothed<false>;
+    finish(d_row, factor, criterion.weights(), scale * criterion.spread(), classes);
+  } else {
+    scale_row(d_row, factor, classes);
+  }
+  d_row[t.label] -= scale * criterion.wanted_as_label(t, t.label);
+  if (t.pair >= 0 && t.pair != t.label)
+    d_row[t.pair] -= scale * criterion.wanted_as_label(t, t.pair);
+}
+
 // Writes the row's d_logits unless that is null; it may be `row` itself.
-RowScore score_row(const Criterion<float>& criterion, const float* row, std::int64_t classes,
-                   const Targets& t, float scale, float* d_row) {
+RowScore score_row(const BatchLoss& batch, const float* row, const Targets& t, float* d_row) {
+  const std::int64_t classes = batch.classes;
   if (t.label < 0) {
     if (d_row) std::fill_n(d_row, classes, 0.0F);
     return {};
   }
-  const float largest = largest_of(row, classes), total = criterion.total(t);
-  const float wanted = criterion.of(t, row, largest), own = row[t.label];
+  const float largest = largest_of(row, classes), own = row[t.label];
+  const float total = batch.criterion.total(t, batch.weights);
+  const float wanted = batch.criterion.of(t, row, largest, batch.sum_below_largest(row, largest));
   // The first of the largest logits. A NaN is none of them, but at class 0 nothing exceeds it.
   const bool is_hit = t.label == 0 ? own == largest || std::isnan(own)
                                    : own == largest && !contains(row, largest, t.label);
   const float sum =
       d_row ? exponentials(row, largest, d_row, classes) : sum_exponentials(row, largest, classes);
-  const RowScore score{total * std::log(sum) - wanted, is_hit};
-  if (!d_row) return score;
-  scale_row(d_row, scale * total / sum, classes);
-  if (criterion.is_smooth()) {
-    for (std::int64_t k = 0; k < classes; ++k) d_row[k] -= scale * criterion.wanted(t, k);
-  } else {
-    d_row[t.label] -= scale * criterion.wanted(t, t.label);
-    if (t.pair >= 0 && t.pair != t.label) d_row[t.pair] -= scale * criterion.wanted(t, t.pair);
-  }
-  return score;
+  if (d_row) batch.finish_gradient(t, batch.scale * total / sum, d_row);
+  return {total * std::log(sum) - wanted, is_hit};
 }
 
 template <class T>  // of the logits
@@ -232,20 +285,18 @@ std::unique_ptr<Kernel> cross_entropy_kernel(const SoftmaxXent& op, const Extent
         auto* scores = as<RowScore>(b.workspace);
         auto* copies = reinterpret_cast<float*>(scores + e.rows);
         const double mean = criterion.mean(labels, e.rows);
+        const BatchLoss batch{criterion, e.classes, static_cast<float>(mean)};
         for_rows(e, [&](std::int64_t n) {
           const T* logits = as<T>(b.in[0]) + n * e.classes;
           T* d_logits = op.gradient ? as<T>(b.out[2]) + n * e.classes : nullptr;
           const Targets targets = criterion.targets(labels, n);
           if constexpr (std::is_same_v<T, float>) {
-            scores[n] = score_row(criterion, logits, e.classes, targets, static_cast<float>(mean),
-                                  d_logits);
+            scores[n] = score_row(batch, logits, targets, d_logits);
           } else {
             float* row = copies + omp_get_thread_num() * e.classes;
-            floats_of(logits, e.classes, row);
-            scores[n] = score_row(criterion, row, e.classes, targets, static_cast<float>(mean),
-                                  d_logits ? row : nullptr);
-            for (std::int64_t k = 0; d_logits && k < e.classes; ++k)
-              d_logits[k] = rounded_to<T>(row[k]);
+            to_floats(logits, e.classes, row);
+            scores[n] = score_row(batch, row, targets, d_logits ? row : nullptr);
+            if (d_logits) to_bf16(row, e.classes, d_logits);
           }
         });
         double sum = 0;

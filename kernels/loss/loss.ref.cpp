@@ -102,7 +102,7 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
     const double* logits = as<double>(b.in[0]);
     const auto* labels = as<std::int32_t>(b.in[1]);
     const auto criterion = criterion_of<double>(op, b.in, 1, classes);
-    const double mean = criterion.mean(labels, rows);
+    const double mean = criterion.mean(labels, rows), weights = criterion.sum_of_weights();
     const double d_scale = op.scaled ? mean * loss_scale(b.in.back()) : mean;
     const std::int32_t correct = top1(logits, labels, rows, classes);  // d_logits may replace them
     double sum = 0;
@@ -110,7 +110,7 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
       const double* row = logits + n * classes;
       const double log_sum = log_sum_exp(row, classes);
       const Targets of = criterion.targets(labels, n);
-      const double total = labels[n] < 0 ? 0 : criterion.total(of);
+      const double total = labels[n] < 0 ? 0 : criterion.total(of, weights);
       if (labels[n] >= 0) sum += total * log_sum - criterion.of(of, row);
       for (std::int64_t k = 0; op.gradient && k < classes; ++k)
         as<double>(b.out[2])[n * classes + k] =

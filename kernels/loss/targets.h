@@ -41,25 +41,40 @@ class Criterion {
     return targets_of(labels, rows_, n);
   }
   Real wanted(const Targets& t, std::int64_t k) const {
-    const Real share = (k == t.label ? first(t) : 0) + (k == t.pair ? rest(t) : 0);
-    return weight(k) * ((1 - smoothing_) * share + smoothing_ / static_cast<Real>(classes_));
+    return weight(k) * ((1 - smoothing_) * share(t, k) + spread());
+  }
+  // The part of wanted() that only the labels have; spread() times its weight is every class's.
+  Real wanted_as_label(const Targets& t, std::int64_t k) const {
+    return weight(k) * ((1 - smoothing_) * share(t, k));
+  }
+  Real spread() const { return smoothing_ / static_cast<Real>(classes_); }
+  const Real* weights() const { return weights_; }  // null: all are 1
+  double sum_of_weights() const {
+    if (!weights_) return static_cast<double>(classes_);
+    double sum = 0;
+    for (std::int64_t k = 0; k < classes_; ++k) sum += static_cast<double>(weights_[k]);
+    return sum;
   }
   // The sum of wanted() times row[k] - from.
   Real of(const Targets& t, const Real* row, Real from = 0) const {
+    double all = 0;
+    for (std::int64_t k = 0; is_smooth() && k < classes_; ++k)
+      all += static_cast<double>(weight(k) * (row[k] - from));
+    return of(t, row, from, all);
+  }
+  // The same where `all`, the sum over all classes of their weights times row[k] - from, is known;
+  // without smoothing it counts for nothing.
+  Real of(const Targets& t, const Real* row, Real from, double all) const {
     Real sum = first(t) * weight(t.label) * (row[t.label] - from);
     if (t.pair >= 0) sum += rest(t) * weight(t.pair) * (row[t.pair] - from);
-    if (smoothing_ == 0) return sum;
-    double all = 0;
-    for (std::int64_t k = 0; k < classes_; ++k)
-      all += static_cast<double>(weight(k) * (row[k] - from));
-    return (1 - smoothing_) * sum +
-           smoothing_ / static_cast<Real>(classes_) * static_cast<Real>(all);
+    if (!is_smooth()) return sum;
+    return (1 - smoothing_) * sum + spread() * static_cast<Real>(all);
   }
-  Real total(const Targets& t) const {  // the sum of wanted() over all classes
-    if (smoothing_ == 0) return of_labels(t);
-    Real all = 0;
-    for (std::int64_t k = 0; k < classes_; ++k) all += weight(k);
-    return (1 - smoothing_) * of_labels(t) + smoothing_ / static_cast<Real>(classes_) * all;
+  // The sum of wanted() over all classes, from sum_of_weights(); without smoothing that counts for
+  // nothing.
+  Real total(const Targets& t, double weights) const {
+    if (!is_smooth()) return of_labels(t);
+    return (1 - smoothing_) * of_labels(t) + spread() * static_cast<Real>(weights);
   }
   // The factor from the sum of the rows' losses to their mean: 1 / the sum of their labels'
   // weights, or 0 where that sum is 0.
@@ -74,6 +89,9 @@ class Criterion {
   static Real first(const Targets& t) { return static_cast<Real>(t.weight); }
   static Real rest(const Targets& t) { return t.pair < 0 ? 0 : 1 - first(t); }
   Real weight(std::int64_t k) const { return weights_ ? weights_[k] : 1; }
+  static Real share(const Targets& t, std::int64_t k) {
+    return (k == t.label ? first(t) : 0) + (k == t.pair ? rest(t) : 0);
+  }
   Real of_labels(const Targets& t) const {
     return first(t) * weight(t.label) + (t.pair < 0 ? 0 : rest(t) * weight(t.pair));
   }

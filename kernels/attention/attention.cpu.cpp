@@ -10,11 +10,11 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/attention/attention.cpu.h"
 #include "kernels/attention/attention_rows.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropping.h"
 #include "kernels/cpu/exp.h"
-#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/strided_tile.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/widened.h"
@@ -168,6 +168,51 @@ WARPSTEP_LOOP float dot_loop(const float* a, const float* b, std::int64_t count)
 }
 const auto dot = vectorized<dot_loop>();
 
+// Of a row: its largest score so far, and the sum of exp(score - largest).
+struct Normalizer {
+  float largest = unseen, sum = 0;
+
+  void add_block(const PairBlock& pairs, std::int64_t row, float* s, float* sums,
+                 std::int64_t features);
+};
+
+// The scores s of the row become exp(score - largest); what the row has summed so far is rescaled
+// if the block has a larger score.
+void Normalizer::add_block(const PairBlock& pairs, std::int64_t row, float* s, float* sums,
+                           std::int64_t features) {
+  const std::int64_t seen = pairs.visible(row), end = in_groups(seen);
+  std::fill(s + seen, s + end, unseen);
+  const float before = largest;
+  largest = largest_of(s, end, before);
+  probabilities(s, end, largest);
+  std::fill(s + seen, s + in_groups(pairs.keys), 0.0F);
+  if (sum > 0 && largest > before) {
+    const float factor = std::exp(before - largest);
+    copy_rows(sums, 0, 1, features, factor, false, sums, 0);
+    sum *= factor;
+  }
+  sum += sum_of(s, end);
+}
+
+std::int64_t in_panels(std::int64_t count) {
+  const std::int64_t panel = attention_loops().panel;
+  return (count + panel - 1) / panel * panel;
+}
+
+constexpr std::int64_t most_keys = 256;  // of a block: its panels stay in the second-level cache
+
+// Of blocks of so many. No power of two: rows would share lines of a cache.
+constexpr std::int64_t most_score_row = most_keys + group;
+
+// Pieces of a thread's scratch, in floats: each begins on a cache line.
+struct Pieces {
+  std::int64_t floats = 0;
+  std::int64_t take(std::int64_t count) {
+    floats += in_groups(count);
+    return floats - in_groups(count);
+  }
+};
+
 // What both directions share. Blocks of keys have a length that depends on T alone.
 class HeadKernel {
  public:
@@ -178,21 +223,6 @@ class HeadKernel {
   }
 
  protected:
-  static constexpr std::int64_t most_keys = 256;  // its panels stay in the second-level cache
-
-  // Pieces of a thread's scratch, in floats: each begins on a cache line.
-  struct Pieces {
-    std::int64_t floats = 0;
-    std::int64_t take(std::int64_t count) {
-      floats += in_groups(count);
-      return floats - in_groups(count);
-    }
-  };
-
-  static std::int64_t in_panels(std::int64_t count) {
-    const std::int64_t panel = attention_loops().panel;
-    return (count + panel - 1) / panel * panel;
-  }
   static std::int64_t strip_rows() { return attention_loops().strip_rows; }
   std::int64_t features() const { return rows_.features; }
   std::int64_t padded() const { return in_panels(features()); }  // products write whole tiles
@@ -281,24 +311,18 @@ class AttentionForward : HeadKernel {
   }
 
  private:
-  // Of each row: its largest score, the sum of exp(score - largest).
-  struct Normalizers {
-    std::array<float, 64> largest, sum;
-  };
-
   void strip(const Buffers& b, std::int64_t task, std::int64_t i, float* scratch) const {
     const std::int64_t count = std::min(strip_rows(), rows_.length - i);
     copy_rows(as<float>(b.in[0]) + rows_.offset(task, 3) + i * row(), row(), count, features(),
               static_cast<float>(rows_.scale()), false, scratch + queries_, padded());
-    Normalizers normalizers;
-    normalizers.largest.fill(unseen);
-    normalizers.sum.fill(0);
+    std::array<Normalizer, 64> normalizers;
     for (std::int64_t j = 0; j < rows_.visible(i + count - 1); j += block_keys_) {
       const PairBlock pairs = block(i, count, j, block_keys_);
       attention_loops().scores(pairs, scratch + queries_, padded(), features(),
                                scratch + keys_ + j * features(), scratch + scores_, score_row());
       for (std::int64_t r = 0; r < count; ++r) {
-        normalize(pairs, r, normalizers, scratch);
+        normalizers[idx(r)].add_block(pairs, r, scratch + scores_ + r * score_row(),
+                                      scratch + sums_ + r * padded(), features());
         if (j == 0) fetch_next<0>(as<float>(b.in[0]), task, i + r, 3);
         if (op_.dropout == 0) continue;
         const std::int64_t seen = pairs.visible(r);
@@ -313,32 +337,11 @@ class AttentionForward : HeadKernel {
     float* o = as<float>(b.out[0]) + rows_.offset(task, 1) + i * rows_.channels();
     float* statistics = as<float>(b.out[1]) + task * rows_.length + i;
     for (std::int64_t r = 0; r < count; ++r) {
-      const float sum = normalizers.sum[idx(r)];
+      const auto [largest, sum] = normalizers[idx(r)];
       copy_rows(scratch + sums_ + r * padded(), 0, 1, features(), 1 / sum, false,
                 o + r * rows_.channels(), 0);
-      statistics[r] = normalizers.largest[idx(r)] + std::log(sum);
+      statistics[r] = largest + std::log(sum);
     }
-  }
-
-  // The scores of row `r` become exp(score - largest); what the row has summed so far is rescaled
-  // if the block has a larger score.
-  void normalize(const PairBlock& pairs, std::int64_t r, Normalizers& normalizers,
-                 float* scratch) const {
-    float* s = scratch + scores_ + r * score_row();
-    const std::int64_t seen = pairs.visible(r), end = in_groups(seen);
-    std::fill(s + seen, s + end, unseen);
-    float &largest = normalizers.largest[idx(r)], &sum = normalizers.sum[idx(r)];
-    const float before = largest;
-    largest = largest_of(s, end, before);
-    probabilities(s, end, largest);
-    std::fill(s + seen, s + in_groups(pairs.keys), 0.0F);
-    if (sum > 0 && largest > before) {
-      const float factor = std::exp(before - largest);
-      float* sums = scratch + sums_ + r * padded();
-      copy_rows(sums, 0, 1, features(), factor, false, sums, 0);
-      sum *= factor;
-    }
-    sum += sum_of(s, end);
   }
 
   std::int64_t keys_, values_, queries_, scores_, sums_, factors_, floats_;
@@ -458,6 +461,59 @@ std::unique_ptr<Kernel> attention_kernel(const Attention& op, const Shape& qkv) 
 }
 
 }  // namespace
+
+ContinuedAttention::ContinuedAttention(std::int64_t count, std::int64_t features,
+                                       std::int64_t key_row)
+    : count_(count),
+      features_(features),
+      key_row_(key_row),
+      by_keys_(operand_of(Strides{key_row, 1})),
+      by_features_(operand_of(Strides{1, key_row})) {
+  Pieces pieces;
+  // Operand::pack() may write 16 floats beyond.
+  keys_ = pieces.take(most_keys * features + group);
+  values_ = pieces.take(most_keys * in_panels(features));
+  scores_ = pieces.take(attention_loops().strip_rows * most_score_row);
+  sums_ = pieces.take(count * in_panels(features));
+  normalizers_ = pieces.take(2 * count);
+  floats_ = pieces.floats;
+}
+
+std::string ContinuedAttention::implementation() const {
+  return fmt::format("strips of {} queries, {}", std::min(count_, attention_loops().strip_rows),
+                     name(cpu_isa()));
+}
+
+void ContinuedAttention::run(const float* queries, std::int64_t first, const float* keys,
+                             const float* values, float* o, float* scratch) const {
+  const AttentionLoops& loops = attention_loops();
+  const std::int64_t padded = in_panels(features_);
+  auto* normalizers = reinterpret_cast<Normalizer*>(scratch + normalizers_);
+  std::fill_n(normalizers, count_, Normalizer{});
+  for (std::int64_t j = 0; j < first + count_; j += most_keys) {
+    const std::int64_t block = std::min(most_keys, first + count_ - j);
+    by_keys_->pack(keys + j * key_row_, {0, block}, loops.panel, true, {0, features_}, nullptr,
+                   scratch + keys_);
+    by_features_->pack(values + j * key_row_, {0, features_}, loops.panel, true, {0, block},
+                       nullptr, scratch + values_);
+    for (std::int64_t i = 0; i < count_; i += loops.strip_rows) {
+      const std::int64_t rows = std::min(loops.strip_rows, count_ - i), at = first + i;
+      const PairBlock pairs{rows, std::min(block, at + rows - j), j - at};
+      if (pairs.keys <= 0) continue;
+      float *s = scratch + scores_, *sums = scratch + sums_ + i * padded;
+      loops.scores(pairs, queries + i * features_, features_, features_, scratch + keys_, s,
+                   most_score_row);
+      for (std::int64_t r = 0; r < rows; ++r)
+        normalizers[i + r].add_block(pairs, r, s + r * most_score_row, sums + r * padded,
+                                     features_);
+      loops.sums_of_keys(pairs, s, most_score_row, scratch + values_, block, features_, sums,
+                         padded, j > 0);
+    }
+  }
+  for (std::int64_t i = 0; i < count_; ++i)
+    copy_rows(scratch + sums_ + i * padded, 0, 1, features_, 1 / normalizers[i].sum, false,
+              o + i * features_, 0);
+}
 
 std::unique_ptr<Kernel> bind(const Attention& op, const Operands& operands) {
   return widened(operands, attention_kernel<AttentionForward>(op, operands.in_shape(0)));

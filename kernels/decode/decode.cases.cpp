@@ -36,6 +36,7 @@ void add_decode(List list) {
            DecodeSize{"the first 8 tokens", 1, 8, 2, 16, 32, 0},
            DecodeSize{"5 tokens at 6, of 3 sequences", 3, 5, 2, 12, 13, 6},
            DecodeSize{"the last 64", 1, 64, 2, 8, 128, 64},
+           DecodeSize{"70 tokens at 490, several blocks of keys", 2, 70, 2, 20, 600, 490},
            // exp(scores) overflows in f32. The scores are multiples of 9, exact in all dtypes.
            DecodeSize{"scores above 89", 1, 3, 2, 64, 69, 40, {Kind::extreme, 6}},
            DecodeSize{"equal keys", 2, 1, 2, 24, 37, 30, {Kind::constant, 1}},

@@ -1,11 +1,13 @@
-// Decoding on the CPU. Bound by memory: the attention reads the keys and values of the positions so
-// far once, 8 bytes per position and channel: at position 1000 of GPT-2 small 6 MB per layer, where
-// the layer's weights are 28 MB.
+// Decoding on the CPU. Of a token, bound by memory: the attention reads the keys and values of the
+// positions so far once, 8 bytes per position and channel: at position 1000 of GPT-2 small 6 MB per
+// layer, where the layer's weights are 28 MB. The tokens of a prompt share what they read, in the
+// strips of attention/attention.cpu.cpp, and are bound by arithmetic.
 #include <omp.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/attention/attention.cpu.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/stored.h"
@@ -101,42 +103,85 @@ WARPSTEP_LOOP void divide_sums_loop(const float* sums, float divisor, T* o, std:
 template <class T>
 const auto divide_sums = vectorized<divide_sums_loop<T>>();
 
-// A head of one row; `scratch` has 2 D + P floats.
+// to = x times the scale, of a head's queries.
 template <class T>
-void attend_cached(const CachedRows& rows, const T* q, const float* keys, std::int64_t visible,
-                   T* o, float* scratch) {
+WARPSTEP_LOOP void scale_query_loop(const T* x, float scale, float* to, std::int64_t count) {
+  for (std::int64_t d = 0; d < count; ++d) to[d] = as_float(x[d]) * scale;
+}
+template <class T>
+const auto scale_query = vectorized<scale_query_loop<T>>();
+
+// A head of a sequence's rows: the first of them is at q, o and `position`.
+struct CachedTask {
+  std::int64_t position;
+  const float *keys, *values;
+};
+
+// A row at a time; `scratch` has 2 D + P floats.
+template <class T>
+void attend_cached(const CachedRows& rows, const CachedTask& task, const T* q, T* o,
+                   float* scratch) {
   float *query = scratch, *sums = query + rows.features, *s = sums + rows.features;
-  widened_floats<T>(q, query, rows.features);
-  cached_scores(query, {keys, rows.row(), visible, rows.features}, static_cast<float>(rows.scale()),
-                s);
-  const float sum = cached_exponentials(s, visible);
-  cached_values(s, {keys + rows.channels(), rows.row(), visible, rows.features}, sums);
-  divide_sums<T>(sums, sum, o, rows.features);
+  for (std::int64_t t = 0; t < rows.length; ++t) {
+    const std::int64_t visible = task.position + t + 1;
+    widened_floats<T>(q + t * 3 * rows.channels(), query, rows.features);
+    cached_scores(query, {task.keys, rows.row(), visible, rows.features},
+                  static_cast<float>(rows.scale()), s);
+    const float sum = cached_exponentials(s, visible);
+    cached_values(s, {task.values, rows.row(), visible, rows.features}, sums);
+    divide_sums<T>(sums, sum, o + t * rows.channels(), rows.features);
+  }
+}
+
+// All rows together; `scratch` has 2 T D floats and those of `attention`.
+template <class T>
+void attend_together(const CachedRows& rows, const ContinuedAttention& attention,
+                     const CachedTask& task, const T* q, T* o, float* scratch) {
+  float *queries = scratch + attention.floats(), *sums = queries + rows.length * rows.features;
+  for (std::int64_t t = 0; t < rows.length; ++t)
+    scale_query<T>(q + t * 3 * rows.channels(), static_cast<float>(rows.scale()),
+                   queries + t * rows.features, rows.features);
+  attention.run(queries, task.position, task.keys, task.values, sums, scratch);
+  for (std::int64_t t = 0; t < rows.length; ++t)
+    divide_sums<T>(sums + t * rows.features, 1, o + t * rows.channels(), rows.features);
 }
 
 template <class T>
 std::unique_ptr<Kernel> attention_kernel_at(const CachedRows& rows) {
-  const std::int64_t floats = 2 * rows.features + rows.positions;
+  constexpr std::int64_t few_rows = 4;
+  std::shared_ptr<const ContinuedAttention> together;
+  std::int64_t floats = 2 * rows.features + rows.positions;
+  if (rows.length >= few_rows) {
+    together = std::make_shared<ContinuedAttention>(rows.length, rows.features, rows.row());
+    floats = together->floats() + (2 * rows.length * rows.features + 15) / 16 * 16;
+  }
   const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   return host_kernel(
-      "vector loops",
-      [rows, floats, threads](const Buffers& b) {
+      together ? together->implementation() : "vector loops",
+      [rows, floats, threads, together](const Buffers& b) {
         const std::int64_t position = *as<std::int32_t>(b.in[2]), channels = rows.channels();
         const T* qkv = as<T>(b.in[0]);
         float* cache = as<float>(b.in[1]);
         for (std::int64_t n = 0; n < rows.count; ++n)
           widened_floats<T>(qkv + n * 3 * channels + channels, cache + rows.offset(n, position),
                             rows.row());
-        const std::int64_t tasks = rows.count * rows.heads;
+        const std::int64_t tasks = rows.count / rows.length * rows.heads;
         constexpr std::int64_t small = 1 << 15;  // multiply-adds, some 5 us
-        const bool large = tasks * position * rows.features > small;
+        const bool large =
+            rows.count * rows.heads * (position + rows.length) * rows.features > small;
 #pragma omp parallel for schedule(static) num_threads(threads) if (large)
-        for (std::int64_t task = 0; task < tasks; ++task) {
-          const std::int64_t n = task / rows.heads, begin = task % rows.heads * rows.features;
-          attend_cached<T>(rows, qkv + n * 3 * channels + begin,
-                           cache + rows.sequence_offset(n) + begin, position + n % rows.length + 1,
-                           as<T>(b.out[0]) + n * channels + begin,
-                           as<float>(b.workspace) + omp_get_thread_num() * floats);
+        for (std::int64_t i = 0; i < tasks; ++i) {
+          const std::int64_t n = i / rows.heads * rows.length,
+                             begin = i % rows.heads * rows.features;
+          const float* keys = cache + rows.sequence_offset(n) + begin;
+          const CachedTask task{position, keys, keys + channels};
+          const T* q = qkv + n * 3 * channels + begin;
+          T* o = as<T>(b.out[0]) + n * channels + begin;
+          float* scratch = as<float>(b.workspace) + omp_get_thread_num() * floats;
+          if (together)
+            attend_together(rows, *together, task, q, o, scratch);
+          else
+            attend_cached(rows, task, q, o, scratch);
         }
       },
       idx(threads * floats) * sizeof(float));

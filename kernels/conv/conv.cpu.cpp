@@ -1,6 +1,6 @@
 // Chooses the implementation of a convolution and of its adjoints by their shapes: few channels,
-// Winograd, or products over windows. All images are rows of channels (nhwc), all weights [out,
-// kernel, kernel, channels]. Figures per layer: bench/RECORDS.md.
+// depthwise, Winograd, or products over windows. All images are rows of channels (nhwc), all
+// weights [out, kernel, kernel, channels]. Figures per layer: bench/RECORDS.md.
 #include "kernels/conv/conv.cpu.h"
 #include "kernels/cpu/cpu.h"
 
@@ -29,6 +29,7 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
   const Shape z = convolved(op, x.shape);
   require_pool(operands, op, x);
   if (suits_narrow(op, x.shape)) return narrow_conv(op, x.shape, z, x.dtype);
+  if (suits_depthwise(op, x.shape)) return depthwise_conv(op, x.shape, z, x.dtype);
   return uses_winograd(op, x, operands.context) ? winograd_conv(op, x.shape, z, x.dtype)
                                                 : product_conv(op, x.shape, z, x.dtype);
 }
@@ -37,6 +38,7 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
   const Type x{operands.in(0).type.dtype, op.input};
   const Shape z = convolved(op.conv, x.shape);
   require_pool(operands, op.conv, x);
+  if (suits_depthwise(op.conv, x.shape)) return depthwise_data_grad(op.conv, x.shape, z, x.dtype);
   return uses_winograd(op.conv, x, operands.context)
              ? winograd_data_grad(op.conv, x.shape, z, x.dtype)
              : product_data_grad(op.conv, x.shape, z, x.dtype);
@@ -47,6 +49,7 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
   const Shape z = convolved(op.conv, x.shape);
   require_pool(operands, op.conv, x);
   if (suits_narrow(op.conv, x.shape)) return narrow_weight_grad(op.conv, x.shape, z, x.dtype);
+  if (suits_depthwise(op.conv, x.shape)) return depthwise_weight_grad(op.conv, x.shape, z, x.dtype);
   return uses_winograd(op.conv, x, operands.context)
              ? winograd_weight_grad(op.conv, x.shape, z, x.dtype)
              : product_weight_grad(op.conv, x.shape, z, x.dtype);

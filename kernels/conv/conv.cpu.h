@@ -34,6 +34,18 @@ std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z,
                                              DType dtype);
 
+// depthwise.cpu.cpp: each channel by itself.
+
+// True for as many groups and outputs as channels, of which there are at least 4.
+bool suits_depthwise(const Conv& op, const Shape& x);
+
+// In f32 or bf16; sums are floats.
+std::unique_ptr<Kernel> depthwise_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype);
+std::unique_ptr<Kernel> depthwise_data_grad(const Conv& op, const Shape& x, const Shape& z,
+                                            DType dtype);
+std::unique_ptr<Kernel> depthwise_weight_grad(const Conv& op, const Shape& x, const Shape& z,
+                                              DType dtype);
+
 // products.cpu.cpp: matrix products over windows, for every shape, of elements stored as T: float
 // or Bf16.
 

@@ -124,7 +124,7 @@ std::vector<ModelSize> zoo_sizes() {
 
 TimedStep::TimedStep(const ModelSize& size, const std::shared_ptr<Backend>& backend,
                      Precision precision)
-    : program_(training_step(size, *backend, precision), backend) {
+    : program_(training_step(size, *backend, precision), backend), caches_(*backend) {
   constexpr std::uint64_t seed = 1;
   program_.store().initialize(seed);
   batch_ = batch_of(size, seed);

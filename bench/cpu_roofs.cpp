@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "engine/core/cpu_peak.h"
+#include "engine/run/runner.h"
 #include "kernels/cpu/team.h"
 
 namespace warpstep::bench {
@@ -84,15 +85,17 @@ std::size_t flushed_lines() {
 }  // namespace
 
 CpuRoofs measure_cpu_roofs(const Backend& backend, Precision precision) {
+  const StepScope scope(backend);
   CpuRoofs roofs;
   measure_flops(roofs, precision);
   measure_bytes(roofs, backend);
   return roofs;
 }
 
-ColdCaches::ColdCaches()
-    : lines_(flushed_lines()),
-      memory_(lines_ * line_floats * static_cast<std::size_t>(omp_get_max_threads()), 1.0F) {}
+ColdCaches::ColdCaches(const Backend& backend) : lines_(flushed_lines()) {
+  const StepScope scope(backend);
+  memory_.resize(lines_ * line_floats * static_cast<std::size_t>(omp_get_max_threads()), 1.0F);
+}
 
 void ColdCaches::flush() {
 #pragma omp parallel

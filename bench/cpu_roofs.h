@@ -28,15 +28,15 @@ struct CpuRoofs {
   }
 };
 
-// The best of many short runs: other programs only make them slower. Takes half a second. Uses the
-// threads of the calling thread's OpenMP team, as the cpu backend does.
+// The best of many short runs: other programs only make them slower. Takes half a second. Uses as
+// many threads as the backend's steps.
 CpuRoofs measure_cpu_roofs(const Backend& backend, Precision precision);
 
-// Reads memory of its own in every thread of the team until the second-level caches hold nothing
-// else.
+// In a step of the backend: reads memory of its own in every thread of the team until the
+// second-level caches hold nothing else.
 class ColdCaches {
  public:
-  ColdCaches();
+  explicit ColdCaches(const Backend& backend);
   void flush();
 
  private:

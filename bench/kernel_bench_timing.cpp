@@ -137,6 +137,7 @@ class Ceiling {
 
   // The best of many: other programs on the device only make it slower.
   double seconds(int calls) {
+    const StepScope scope(program_.backend());
     double best = 1e30;
     const auto start = SteadyClock::now();
     for (int run = 0; run < 5 || (run < 50 && seconds_since(start) < 0.3); ++run) {

@@ -47,6 +47,19 @@ void require_dtypes(const Graph& graph, const Node& node) {
         require_dtype(node, value.type.dtype);
 }
 
+// Before anything changes it: OpenMP's number, which takes OMP_NUM_THREADS and the affinity mask.
+const int openmp_threads = omp_get_max_threads();
+
+// OpenMP's own default does not know the quota of a control group.
+int threads_of(const BackendOptions& options) {
+  int threads = openmp_threads;
+  if (options.threads > 0)
+    threads = options.threads;
+  else if (std::getenv("OMP_NUM_THREADS") == nullptr)
+    threads = std::min(threads, allowed_cores());
+  return std::min(threads, omp_get_thread_limit());
+}
+
 class CpuStream final : public Stream {
  public:
   void wait() override {}  // a kernel has finished when enqueue() returns
@@ -54,23 +67,15 @@ class CpuStream final : public Stream {
 
 class Cpu final : public Backend {
  public:
-  explicit Cpu(const BackendOptions& options) {
+  explicit Cpu(const BackendOptions& options) : threads_(threads_of(options)) {
     context_.exact_math = options.exact_math;
     context_.communicator = options.communicator;
-    // Kernels divide their work when they are bound, so the number of threads is set once.
-    // OpenMP's own default knows the affinity mask, not the quota of a control group.
-    if (options.threads > 0)
-      omp_set_num_threads(options.threads);
-    else if (std::getenv("OMP_NUM_THREADS") == nullptr)
-      omp_set_num_threads(std::min(omp_get_max_threads(), allowed_cores()));
-    omp_set_num_threads(std::min(omp_get_max_threads(), omp_get_thread_limit()));
   }
 
   std::string_view name() const override { return "cpu"; }
 
   std::string describe() const override {
-    return fmt::format("{}, {} thread{}", cpu_isa_text(), omp_get_max_threads(),
-                       omp_get_max_threads() == 1 ? "" : "s");
+    return fmt::format("{}, {} thread{}", cpu_isa_text(), threads_, threads_ == 1 ? "" : "s");
   }
 
   void choose_layouts(Graph& graph) const override {
@@ -80,6 +85,7 @@ class Cpu final : public Backend {
   }
 
   std::unique_ptr<Kernel> bind(const Graph& graph, const Node& node) const override {
+    const TeamSize team(threads_);  // among which kernels divide their work
     const Operands operands{{graph, node}, context_};
     return bind_node(node, [&](const auto& op) { return cpu::bind(op, operands); });
   }
@@ -109,11 +115,11 @@ class Cpu final : public Backend {
     return {aligned, [memory, rounded](std::byte*) { munmap(memory, rounded + huge_page_bytes); }};
   }
 
-  void begin_step() const override { flush_denormals(); }
-  void end_step() const override { restore_denormals(); }
+  void begin_step() const override { cpu::begin_step(threads_); }
+  void end_step() const override { cpu::end_step(); }
 
   std::unique_ptr<Stream> make_stream(Precedence) const override {
-    settle_team();
+    settle_team(threads_);
     return std::make_unique<CpuStream>();
   }
 
@@ -141,6 +147,7 @@ class Cpu final : public Backend {
   }
 
  private:
+  const int threads_;
   Context context_;
 };
 

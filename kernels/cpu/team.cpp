@@ -20,9 +20,16 @@ namespace {
 
 constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x0040;  // of MXCSR
 
-// Per thread: the mode before the outermost of its steps, and how many steps it is in.
-thread_local unsigned mode_before = 0;
-thread_local int steps = 0;
+// What a thread had before a step of its own.
+struct Before {
+  unsigned mode;  // MXCSR
+  int threads;    // of its parallel loops
+};
+thread_local std::vector<Before> steps;  // that the thread is in, from the outermost on
+
+void flush_denormals() {
+  _mm_setcsr(_mm_getcsr() | flush_to_zero | denormals_are_zero);
+}
 
 void require_threads(int wanted) {
   std::atomic<bool> released{false};
@@ -46,23 +53,32 @@ void require_threads(int wanted) {
 
 }  // namespace
 
-void flush_denormals() {
-  if (steps++ > 0) return;
-  mode_before = _mm_getcsr();
-  _mm_setcsr(mode_before | flush_to_zero | denormals_are_zero);
+TeamSize::TeamSize(int threads) : before_(omp_get_max_threads()) {
+  omp_set_num_threads(threads);
 }
 
-void restore_denormals() {
-  if (--steps == 0) _mm_setcsr(mode_before);
+TeamSize::~TeamSize() {
+  omp_set_num_threads(before_);
 }
 
-void settle_team() {
+void begin_step(int threads) {
+  steps.push_back({_mm_getcsr(), omp_get_max_threads()});
+  flush_denormals();
+  omp_set_num_threads(threads);
+}
+
+void end_step() {
+  _mm_setcsr(steps.back().mode);
+  omp_set_num_threads(steps.back().threads);
+  steps.pop_back();
+}
+
+void settle_team(int threads) {
   const SignalsBlocked blocked;  // new threads inherit it; existing ones set it below
   thread_local int settled = 0;
-  const int wanted = omp_get_max_threads();
-  if (settled < wanted) require_threads(wanted);
-  settled = wanted;
-#pragma omp parallel
+  if (settled < threads) require_threads(threads);
+  settled = threads;
+#pragma omp parallel num_threads(threads)
   {
     const sigset_t signals = asynchronous_signals();
     const std::vector<int>& cpus = thread_places().team;

@@ -65,16 +65,30 @@ inline std::int64_t vector_lanes() {
   return cpu_isa() == CpuIsa::avx512 ? 16 : cpu_isa() == CpuIsa::avx2 ? 8 : 4;
 }
 
-// Starts the calling thread's team, unless it has one. From now on its other threads block
-// asynchronous signals (engine/core/thread.h) and flush denormals, and with a thread_places()
-// (engine/core/cpus.h) each runs on its own CPU; changing that in every step
+// While it exists, parallel loops of the calling thread have that many threads. OpenMP's number
+// belongs to each calling thread, which may use several backends, and other programs' code.
+class TeamSize {
+ public:
+  explicit TeamSize(int threads);
+  ~TeamSize();
+  TeamSize(const TeamSize&) = delete;
+  TeamSize& operator=(const TeamSize&) = delete;
+
+ private:
+  int before_;
+};
+
+// Starts the calling thread's team of so many threads, unless it has one. From now on its other
+// threads block asynchronous signals (engine/core/thread.h) and flush denormals, and with a
+// thread_places() (engine/core/cpus.h) each runs on its own CPU; changing that in every step
 // would wake them, which costs 20 us if they sleep. Throws DeviceError if the system refuses the
 // threads: libgomp itself would end the program.
-void settle_team();
+void settle_team(int threads);
 
-// For the calling thread, around a step. A denormal costs about 100 cycles in every instruction
-// that reads one: moments that have decayed that far make an update 2 to 9 times slower.
-void flush_denormals();
-void restore_denormals();
+// For the calling thread, around a step with so many threads. Denormals are flushed: one costs
+// about 100 cycles in every instruction that reads it; moments that have decayed that far make an
+// update 2 to 9 times slower. Steps may be nested.
+void begin_step(int threads);
+void end_step();
 
 }  // namespace warpstep::cpu

@@ -1,11 +1,14 @@
-// The floating-point mode of a step on the CPU backend: denormals are zero in all threads that
-// compute, and the thread that steps has its own mode afterwards.
+// The threads of steps on the CPU backend: their number, where they run, and their floating-point
+// mode: denormals are zero in all threads that compute, and the thread that steps has its own mode
+// afterwards.
 #include <gtest/gtest.h>
 #include <omp.h>
 
 #include <array>
+#include <filesystem>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
@@ -23,33 +26,93 @@ bool flushes() {
   return tiny * 2.0F == 0.0F;
 }
 
+// A step that adds a vector to itself, in every thread of the team.
+class Doubling {
+ public:
+  explicit Doubling(const std::shared_ptr<Backend>& backend, float value = 1)
+      : values_(idx(elements), value),
+        sum_(add(x_, x_)),
+        program_(graph_, backend),
+        runner_(eager_runner(program_)) {
+    const std::array<const void*, 1> slots{values_.data()};
+    program_.set_inputs(slots);
+  }
+
+  // The sum of what the step computes.
+  float step() {
+    runner_->step();
+    const std::vector<float> sums = program_.read(sum_.id);
+    return std::accumulate(sums.begin(), sums.end(), 0.0F);
+  }
+
+ private:
+  std::vector<float> values_;
+  Graph graph_;
+  Tensor x_ = graph_.input("x", {DType::f32, {elements}});
+  Tensor sum_;
+  Program program_;
+  std::unique_ptr<Runner> runner_;
+};
+
 TEST(FloatingPointMode, OfAStepFlushesDenormalsAndEndsWithIt) {
-  const std::shared_ptr<Backend> backend = open_backend("cpu");
-  Graph graph;
-  const Tensor x = graph.input("x", {DType::f32, {elements}});
-  const Tensor sum = add(x, x);
-  Program program(graph, backend);
-  std::vector<float> values(idx(elements), denormal);
-  const std::array<const void*, 1> slots{values.data()};
-  program.set_inputs(slots);
+  Doubling doubling(open_backend("cpu"), denormal);
   ASSERT_FALSE(flushes());
-  eager_runner(program)->step();
+  EXPECT_EQ(doubling.step(), 0.0F);
   EXPECT_FALSE(flushes()) << "the step's mode is left behind";
-  const std::vector<float> sums = program.read(sum.id);
-  EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), 0.0F), 0.0F)
-      << "of " << omp_get_max_threads() << " threads";
+}
+
+TEST(Team, OfABackendHasTheThreadsThatItWasOpenedWith) {
+  const int before = omp_get_max_threads();
+  const auto all = open_backend("cpu"), one = open_backend("cpu", {.threads = 1}),
+             three = open_backend("cpu", {.threads = 3}), again = open_backend("cpu");
+  EXPECT_TRUE(one->describe().ends_with(", 1 thread")) << one->describe();
+  EXPECT_EQ(all->describe(), again->describe());
+  const int limit = omp_get_thread_limit();
+  {
+    const StepScope outer(*three);
+    EXPECT_EQ(omp_get_max_threads(), std::min(3, limit));
+    {
+      const StepScope inner(*one);
+      EXPECT_EQ(omp_get_max_threads(), 1);
+    }
+    EXPECT_EQ(omp_get_max_threads(), std::min(3, limit));
+  }
+  EXPECT_EQ(omp_get_max_threads(), before) << "a backend's number is left behind";
+}
+
+int threads_of_this_process() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<int>(std::distance(begin(tasks), end(tasks)));
+}
+
+TEST(Team, OfAStepInAnotherThreadHasNoMoreThreads) {
+  for (const int threads : {1, 3}) {
+    Doubling doubling(open_backend("cpu", {.threads = threads}));
+    const int before = threads_of_this_process();
+    int during = 0;
+    std::thread([&] {
+      EXPECT_EQ(doubling.step(), 2.0F * elements);
+      during = threads_of_this_process();
+    }).join();
+    EXPECT_LE(during, before + threads) << "the thread and its team of " << threads;
+  }
 }
 
 TEST(Team, RunsWhereItIsPlaced) {
   const CpuSet all = allowed_cpus();
   ASSERT_FALSE(all.empty());
   const auto backend = open_backend("cpu");
-  const auto threads = static_cast<std::size_t>(omp_get_max_threads());
+  std::size_t threads = 0;
+  {
+    const StepScope step(*backend);
+    threads = static_cast<std::size_t>(omp_get_max_threads());
+  }
   std::vector<int> team;  // the last CPU first; more threads than CPUs share them
   for (std::size_t i = 0; i < threads; ++i) team.push_back(all[all.size() - 1 - i % all.size()]);
   place_threads({.team = team, .others = all});
   const auto stream = backend->make_stream(Precedence::first);
   std::vector<CpuSet> found(threads);
+  const StepScope step(*backend);
 #pragma omp parallel
   {
     found[static_cast<std::size_t>(omp_get_thread_num())] = allowed_cpus();

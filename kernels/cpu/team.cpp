@@ -26,6 +26,13 @@ struct Before {
   int threads;    // of its parallel loops
 };
 thread_local std::vector<Before> steps;  // that the thread is in, from the outermost on
+thread_local int settled = 0;            // threads of its team, itself included; 0: never settled
+
+// A loop with fewer threads ends the team's others, and a later one with more starts new ones. One
+// with a single thread leaves the team alone.
+bool is_settled(int threads) {
+  return threads > 1 ? settled == threads : settled > 0;
+}
 
 void flush_denormals() {
   _mm_setcsr(_mm_getcsr() | flush_to_zero | denormals_are_zero);
@@ -62,6 +69,7 @@ TeamSize::~TeamSize() {
 }
 
 void begin_step(int threads) {
+  if (!is_settled(threads)) settle_team(threads);
   steps.push_back({_mm_getcsr(), omp_get_max_threads()});
   flush_denormals();
   omp_set_num_threads(threads);
@@ -75,9 +83,8 @@ void end_step() {
 
 void settle_team(int threads) {
   const SignalsBlocked blocked;  // new threads inherit it; existing ones set it below
-  thread_local int settled = 0;
   if (settled < threads) require_threads(threads);
-  settled = threads;
+  if (!is_settled(threads)) settled = threads;
 #pragma omp parallel num_threads(threads)
   {
     const sigset_t signals = asynchronous_signals();

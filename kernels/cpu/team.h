@@ -87,7 +87,7 @@ void settle_team(int threads);
 
 // For the calling thread, around a step with so many threads. Denormals are flushed: one costs
 // about 100 cycles in every instruction that reads it; moments that have decayed that far make an
-// update 2 to 9 times slower. Steps may be nested.
+// update 2 to 9 times slower. Steps may be nested. A thread's first step settles its team.
 void begin_step(int threads);
 void end_step();
 

@@ -3,9 +3,12 @@
 // afterwards.
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -120,6 +123,48 @@ TEST(Team, RunsWhereItIsPlaced) {
   }
   place_threads({});
   for (std::size_t i = 0; i < threads; ++i) EXPECT_EQ(found[i], CpuSet{team[i]}) << i;
+}
+
+// Also after steps with fewer threads, for which OpenMP ends the others.
+TEST(Team, OfAStepInAnotherThreadRunsWhereItIsPlaced) {
+  const CpuSet all = allowed_cpus();
+  const auto two = open_backend("cpu", {.threads = 2}), three = open_backend("cpu", {.threads = 3});
+  std::vector<int> placed{all.back(), all.front(), all.back()};
+  place_threads({.team = placed, .others = all});
+  std::thread([&] {
+    for (const auto& backend : {two, three, two, three}) {
+      std::vector<CpuSet> found(3);
+      const StepScope step(*backend);
+#pragma omp parallel
+      found[static_cast<std::size_t>(omp_get_thread_num())] = allowed_cpus();
+      for (std::size_t i = 0; i < 3 && !found[i].empty(); ++i)
+        EXPECT_EQ(found[i], CpuSet{placed[i]}) << i;
+    }
+  }).join();
+  place_threads({});
+}
+
+// Instead of the end of the program, with which OpenMP answers.
+TEST(Team, OfAnotherThreadIsRefusedWithAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need much address space";
+#endif
+  const int many = 16;  // more than the C library keeps stacks of ended threads for
+  if (omp_get_thread_limit() < many) GTEST_SKIP() << "OMP_THREAD_LIMIT";
+  const auto backend = open_backend("cpu", {.threads = many});
+  std::thread([&] {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit little{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (4U << 20),
+                        before.rlim_max};  // less than a thread's stack
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &little), 0);
+    EXPECT_THROW(backend->begin_step(), DeviceError);
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+    EXPECT_FALSE(flushes());
+    EXPECT_NE(omp_get_max_threads(), many);
+  }).join();
 }
 
 }  // namespace

@@ -38,6 +38,16 @@ void flush_denormals() {
   _mm_setcsr(_mm_getcsr() | flush_to_zero | denormals_are_zero);
 }
 
+// A forked process has libgomp's record of the calling thread's team, but not its other threads:
+// the first loop would wait for them for ever. So a team ends before a fork, and both processes
+// start new ones. Those of other threads do not matter: the forked process lacks these threads,
+// too.
+void end_team() {
+  if (omp_pause_resource_all(omp_pause_soft) == 0) settled = 0;  // fails inside of a loop
+}
+
+[[maybe_unused]] const int ends_before_forks = pthread_atfork(end_team, nullptr, nullptr);
+
 void require_threads(int wanted) {
   std::atomic<bool> released{false};
   std::vector<std::thread> threads;

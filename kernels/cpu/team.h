@@ -82,7 +82,7 @@ class TeamSize {
 // threads block asynchronous signals (engine/core/thread.h) and flush denormals, and with a
 // thread_places() (engine/core/cpus.h) each runs on its own CPU; changing that in every step
 // would wake them, which costs 20 us if they sleep. Throws DeviceError if the system refuses the
-// threads: libgomp itself would end the program.
+// threads: libgomp itself would end the program. fork() in this thread ends the team.
 void settle_team(int threads);
 
 // For the calling thread, around a step with so many threads. Denormals are flushed: one costs

@@ -3,10 +3,13 @@
 // afterwards.
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -102,6 +105,7 @@ TEST(Team, OfAStepInAnotherThreadHasNoMoreThreads) {
 }
 
 TEST(Team, RunsWhereItIsPlaced) {
+  omp_set_dynamic(0);  // a busy machine has no fewer threads
   const CpuSet all = allowed_cpus();
   ASSERT_FALSE(all.empty());
   const auto backend = open_backend("cpu");
@@ -165,6 +169,68 @@ TEST(Team, OfAnotherThreadIsRefusedWithAnError) {
     EXPECT_FALSE(flushes());
     EXPECT_NE(omp_get_max_threads(), many);
   }).join();
+}
+
+// Whether a forked process ends `work` within some seconds and without an error.
+template <class Work>
+bool succeeds_in_a_fork(Work work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(work() ? 0 : 1);
+  for (int tenths = 0; tenths < 200; ++tenths) {
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child)
+      return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  return false;
+}
+
+TEST(Team, OfAForkedProcessIsItsOwn) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer lets no forked process start threads";
+#endif
+  const auto steps = [](Doubling& doubling) { return doubling.step() == 2.0F * elements; };
+  for (const int threads : {1, 2, 3}) {
+    Doubling doubling(open_backend("cpu", {.threads = threads}));
+    ASSERT_TRUE(steps(doubling));
+    EXPECT_TRUE(succeeds_in_a_fork([&] { return steps(doubling); })) << threads;
+    EXPECT_TRUE(succeeds_in_a_fork([&] {
+      Doubling own(open_backend("cpu", {.threads = threads}));
+      return steps(own) && steps(doubling) && succeeds_in_a_fork([&] { return steps(own); });
+    })) << threads;
+    std::thread([&] {
+      ASSERT_TRUE(steps(doubling));
+      EXPECT_TRUE(succeeds_in_a_fork([&] { return steps(doubling); })) << threads;
+    }).join();
+    EXPECT_TRUE(steps(doubling)) << "in the forking process";
+  }
+}
+
+// As before the fork: flushing denormals, where it is placed.
+TEST(Team, IsSettledAgainAfterAFork) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer lets no forked process start threads";
+#endif
+  const CpuSet all = allowed_cpus();
+  const auto backend = open_backend("cpu", {.threads = 2});
+  const auto is_placed = [&] {
+    omp_set_dynamic(0);  // a busy machine has no fewer threads
+    std::array<CpuSet, 2> found;
+    const StepScope step(*backend);
+#pragma omp parallel
+    if (flushes()) found[static_cast<std::size_t>(omp_get_thread_num())] = allowed_cpus();
+    return found[0] == CpuSet{all.back()} &&
+           (found[1] == CpuSet{all.front()} || omp_get_thread_limit() == 1);
+  };
+  place_threads({.team = {all.back(), all.front()}, .others = all});
+  std::thread([&] {
+    EXPECT_TRUE(is_placed());
+    EXPECT_TRUE(succeeds_in_a_fork(is_placed));
+    EXPECT_TRUE(is_placed()) << "in the forking process";
+  }).join();
+  place_threads({});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -110,7 +111,10 @@ class Model {
   PixelPlan pixels_;
   Shape row_;
   std::shared_ptr<Backend> backend_;
-  std::mutex mutex_;  // of the program, for which Python's lock is given up
+  // Of the program, for which Python's lock is given up; and the process that has it. A thread that
+  // held it at a fork does not exist in the forked process.
+  std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();
+  pid_t process_ = ::getpid();
   std::unique_ptr<Program> program_;
   std::unique_ptr<Runner> runner_;
 };
@@ -240,9 +244,13 @@ Tensor Model::predict(const std::vector<Image>& images) {
     entries.push_back({std::span(image.data(), image.size()), shape_of(image)});
     require_readable(entries.size() - 1, entries.back().shape);
   }
+  if (std::exchange(process_, ::getpid()) != ::getpid()) {
+    static_cast<void>(mutex_.release());
+    mutex_ = std::make_unique<std::mutex>();
+  }
   if (count > 0) {
     const nb::gil_scoped_release unlocked;
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(*mutex_);
     *probabilities = logits_of(std::make_shared<GivenImages>(std::move(entries)));
     for (std::int64_t row = 0; row < count; ++row)
       softmax(std::span(*probabilities).subspan(idx(row * classes), idx(classes)));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/core/cpu_isa.h"
 #include "engine/passes/compile.h"
 #include "engine/run/program.h"
 #include "engine/run/step_memory.h"
@@ -151,6 +152,7 @@ TEST(PlanStep, SaysWhatProgramsTake) {
 
 // They read and write rows of the tables as these are stored, and make no copies of whole tables.
 TEST(EmbeddingsInBf16, TakeAWorkspaceThatTheVocabularyDoesNotEnlarge) {
+  if (bf16_isa() == Bf16Isa::none) GTEST_SKIP() << "no bf16 in " << cpu_isa_text();
   const auto backend = open_backend("cpu");
   const auto workspaces = [&](std::int64_t vocabulary, Precision precision) {
     models::BuildOptions build = testing_support::test_build("gpt2", 2);

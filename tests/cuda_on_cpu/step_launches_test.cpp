@@ -158,7 +158,7 @@ TEST(CudaStep, WaitsForEachBatchOfALaunch) {
   const auto backend = open_tested_backend(launched_backend);
   Stepping step(small_network(*backend, {}), backend);
   step.program.store().initialize(3);
-  Sevens images(std::chrono::milliseconds(30));
+  Sevens images(std::chrono::milliseconds(60));
   Feeder training(images, *backend, step.program.stream(), 4);
   Trainer trainer({.step = step.program, .data = training, .observers = {&times}},
                   {.epochs = 0, .max_steps = 14, .steps_per_launch = 4});

@@ -428,6 +428,29 @@ UsualStep usual_of(std::span<const Step> steps, Counts counts) {
   return {median(lengths), median(waits), median(works)};
 }
 
+// How much of what these steps took longer than usual they waited for a core, beyond what a usual
+// step waits; of 1. Empty where none of them was recorded: a wait that all steps have is no reason
+// for a slow one.
+std::optional<double> extra_core_wait(const View& view, std::span<const Step> slow) {
+  const std::vector<std::uint64_t> waits = core_waits(view);
+  if (waits.empty()) return std::nullopt;
+  const std::vector<Interval>& times = view.recorded.times();
+  std::vector<double> lengths;
+  for (const Interval& time : times)
+    lengths.push_back(static_cast<double>(time.end_ns - time.begin_ns));
+  const double usual_ns = median(lengths), usual_wait = median({waits.begin(), waits.end()});
+  double more = 0, waited = 0;
+  for (const Step& step : slow) {
+    const int i = view.recorded.at(step.begin_ns);
+    if (i < 0) continue;
+    const auto at = static_cast<std::size_t>(i);
+    more += lengths[at] - usual_ns;
+    waited += static_cast<double>(waits[at]) - usual_wait;
+  }
+  if (more <= 0) return std::nullopt;
+  return waited / more;
+}
+
 }  // namespace
 
 // Steps that take several times the median, though the program neither waited for data nor for a
@@ -459,11 +482,13 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
     slow.push_back(step.step);
     slow_steps.push_back(step);
   }
-  const double waited_for_core = facts.share(Category::core_wait) * usual_ns;
   if (slow.size() < 3 ||
       static_cast<double>(slow.size()) > seldom * static_cast<double>(steps.size()))
     return;
-  if (lost < least_of_run * facts.run_ns() || waited_for_core > lost / 2) return;
+  if (lost < least_of_run * facts.run_ns()) return;
+  const double for_core = extra_core_wait(facts.view, slow_steps)
+                              .value_or(facts.share(Category::core_wait) * usual_ns / lost);
+  if (for_core > 0.5) return;
   Finding finding{
       .key = "pauses",
       .text = "The whole program stood still now and then.",

@@ -304,6 +304,27 @@ TEST(UnevenRun, NamesPausesOfTheWholeProgram) {
   EXPECT_FALSE(waits.finding("pauses"));
 }
 
+// A busy machine delays every step a little; that does not explain the steps that stood still.
+TEST(UnevenRun, NamesPausesWhereAllStepsWaitForACore) {
+  const auto recorded = [](double usual_us, double slow_us) {
+    const auto length = [](std::uint64_t step) {
+      return step == 20 || step == 61 || step == 90 ? 5000.0 : 1000.0;
+    };
+    Case c = with_steps(length);
+    double now = 0;
+    for (std::uint64_t step = 1; step <= 205; now += length(step++)) {
+      const double wait = length(step) > 1000 ? slow_us : usual_us;
+      c.builder.span(Kind::counter, "core wait ns", now, now, 0,
+                     static_cast<std::uint64_t>(1000 * wait));
+    }
+    c.builder.window(1, 205, 0, now).span(Kind::call, "c", 0, now);
+    c.part(Category::core_wait) = 1000 * usual_us;
+    return c;
+  };
+  EXPECT_TRUE(recorded(200, 200).finding("pauses"));
+  EXPECT_FALSE(recorded(200, 4200).finding("pauses"));
+}
+
 TEST(UnevenRun, DoesNotCallLoggingOrOtherProgramsPauses) {
   const auto pause = [](std::uint64_t step) {
     return step == 20 || step == 61 || step == 90 ? 21'000.0 : 1000.0;

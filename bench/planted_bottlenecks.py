@@ -45,6 +45,7 @@ class Plant:
     env: dict = dataclasses.field(default_factory=dict)
     around: object = None  # a function of the bench: context manager of more arguments for Popen
     follow: bool = True  # whether the remedy is an option that can be tried here
+    evict: bool = False  # the files leave the kernel's cache, whose pages count for who first read them
 
 
 @contextlib.contextmanager
@@ -209,7 +210,8 @@ def plants():
         Plant("cold", "1 ms a read, in the first epoch only", {"slow-start"}, r"first|epoch|read", "--workers 2 --steps 400",
               env={"READ": 1000, "FIRST": 12800}, follow=False),
         Plant("little-cache", "memory that does not hold the files, which each epoch reads again", {"short-memory", "slow-disk"},
-              r"memory|disk", "--workers 2", data="many", around=lambda: little_cache(150), follow=False),
+              r"memory|disk", "--workers 2 --steps 1000", data="many", around=lambda: little_cache(150), follow=False,
+              evict=True),
         Plant("starved", "one core, and another program on it", {"other-programs"}, r"other|cores", "--workers 2",
               around=lambda: beside(one_core(), neighbour), follow=False),
         Plant("slow-log", "2 ms a write to --out, a line each step", {"slow-observers"}, r"--log-every", "--log-every 1 --tier mapped",
@@ -271,8 +273,18 @@ class Bench:
                 self.warpstep("data", "pack", self.data("small"), path)
         return path
 
+    @staticmethod
+    def evict(data):
+        os.sync()
+        for path in data.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
     def train(self, plant, name, options, data):
         """Tables of the report, by name."""
+        if plant.evict:
+            self.evict(data)
         run = self.scratch / "runs" / name
         shutil.rmtree(run, ignore_errors=True)
         env = {**os.environ, "LD_PRELOAD": ":".join(self.shims), "PLANT_PATH": str(self.scratch)}
@@ -290,6 +302,8 @@ class Bench:
                   "--eval-every": "0", "--profile-schedule": f"skip_first=10,warmup=2,active={self.args.steps - 20}"}
         if plant.name == "tiny-batch":
             common["--profile-schedule"] = "skip_first=100,warmup=2,active=400"
+        if plant.name == "little-cache":  # the second epoch begins at step 401
+            common["--profile-schedule"] = "skip_first=500,warmup=2,active=400"
         if plant.name == "threads":  # the data is resident from the second epoch on, which begins at step 101
             common["--steps"] = str(self.args.steps + 100)
             common["--profile-schedule"] = f"skip_first=110,warmup=2,active={self.args.steps - 20}"

@@ -58,7 +58,9 @@ void exchange_sums(const Nccl* nccl, const NormShape& shape, DType dtype, void* 
   nccl->all_gather(batch_norm_of_ranks(shape, dtype, workspace),
                    2 * idx(shape.channels) * sizeof(float), s.handle());
 }
+// Within the ranks of a norm, whatever the job's.
 int rank_in(const Nccl* nccl, const NormShape& shape) {
+  if (shape.ranks == 1) return 0;
   if (const int ranks = nccl ? nccl->ranks() : 1; ranks != shape.ranks)
     fail<Error>("batch norms were compiled for {} ranks, and the job has {}", shape.ranks, ranks);
   return nccl->rank();
@@ -73,23 +75,20 @@ std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
     return launch_kernel("batch_norm", [=](const Buffers& b, CudaStream& s) {
       batch_norm_inference(shape, norm_buffers(op, b), dtype, s.handle());
     });
-  if (shape.ranks > 1)
-    return launch_kernel(
-        "batch_norm_statistics + NCCL + batch_norm",
-        [=, nccl = operands.context.nccl,
-         tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
-                                                                               CudaStream& s) {
-          batch_norm_own_sums(shape, norm_buffers(op, b), dtype, b.workspace, tickets.word(),
-                              rank_in(nccl.get(), shape), s.handle());
-          exchange_sums(nccl.get(), shape, dtype, b.workspace, s);
-          batch_norm_rest(shape, norm_buffers(op, b), dtype, b.workspace, s.handle());
-        },
-        batch_norm_workspace(shape, dtype));
   return launch_kernel(
-      "batch_norm_statistics + batch_norm",
-      [=, tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
-                                                                                CudaStream& s) {
-        batch_norm(shape, norm_buffers(op, b), dtype, b.workspace, tickets.word(), s.handle());
+      shape.ranks > 1 ? "batch_norm_statistics + NCCL + batch_norm"
+                      : "batch_norm_statistics + batch_norm",
+      [=, nccl = operands.context.nccl,
+       tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
+                                                                             CudaStream& s) {
+        const NormBuffers buffers = norm_buffers(op, b);
+        batch_norm_sum(shape, buffers, dtype, b.workspace, tickets.word(),
+                       rank_in(nccl.get(), shape), s.handle());
+        if (shape.ranks > 1) {
+          exchange_sums(nccl.get(), shape, dtype, b.workspace, s);
+          batch_norm_merge(shape, buffers, dtype, b.workspace, s.handle());
+        }
+        batch_norm_apply(shape, buffers, dtype, s.handle());
       },
       batch_norm_workspace(shape, dtype));
 }
@@ -97,23 +96,20 @@ std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
 std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
   const DType dtype = operands.dtype_out();
   const NormShape shape = norm_shape(op.norm, operands.in_shape(1), operands.stored_in(1));
-  if (shape.ranks > 1)
-    return launch_kernel(
-        "batch_norm_grad_sums + NCCL + batch_norm_grad",
-        [=, nccl = operands.context.nccl,
-         tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
-                                                                               CudaStream& s) {
-          batch_norm_grad_own_sums(shape, grad_buffers(op, b), dtype, b.workspace, tickets.word(),
-                                   rank_in(nccl.get(), shape), s.handle());
-          exchange_sums(nccl.get(), shape, dtype, b.workspace, s);
-          batch_norm_grad_rest(shape, grad_buffers(op, b), dtype, b.workspace, s.handle());
-        },
-        batch_norm_grad_workspace(shape, dtype, op.shortcut_norm));
   return launch_kernel(
-      "batch_norm_grad_sums + batch_norm_grad",
-      [=, tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
-                                                                                CudaStream& s) {
-        batch_norm_grad(shape, grad_buffers(op, b), dtype, b.workspace, tickets.word(), s.handle());
+      shape.ranks > 1 ? "batch_norm_grad_sums + NCCL + batch_norm_grad"
+                      : "batch_norm_grad_sums + batch_norm_grad",
+      [=, nccl = operands.context.nccl,
+       tickets = Ticket(operands.context, batch_norm_tickets(shape, dtype))](const Buffers& b,
+                                                                             CudaStream& s) {
+        const NormGradBuffers buffers = grad_buffers(op, b);
+        batch_norm_grad_sum(shape, buffers, dtype, b.workspace, tickets.word(),
+                            rank_in(nccl.get(), shape), s.handle());
+        if (shape.ranks > 1) {
+          exchange_sums(nccl.get(), shape, dtype, b.workspace, s);
+          batch_norm_grad_merge(shape, buffers, dtype, b.workspace, s.handle());
+        }
+        batch_norm_grad_finish(shape, buffers, dtype, b.workspace, s.handle());
       },
       batch_norm_grad_workspace(shape, dtype, op.shortcut_norm));
 }

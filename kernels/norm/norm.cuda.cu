@@ -274,6 +274,11 @@ void launch_trained(const NormRows& matrix, const NormShape& shape, const NormBu
                        stream);
 }
 
+Statistics statistics_to(const NormShape& shape, const NormBuffers& buffers) {
+  return {buffers.mean,        buffers.inv_std, buffers.running_mean,
+          buffers.running_var, shape.epsilon,   shape.momentum};
+}
+
 }  // namespace
 
 std::size_t batch_norm_tickets(const NormShape& shape, DType dtype) {
@@ -290,16 +295,8 @@ float* batch_norm_of_ranks(const NormShape& shape, DType dtype, void* workspace)
   return static_cast<float*>(workspace) + partial_floats(shape, dtype);
 }
 
-namespace {
-
-Statistics statistics_to(const NormShape& shape, const NormBuffers& buffers) {
-  return {buffers.mean,        buffers.inv_std, buffers.running_mean,
-          buffers.running_var, shape.epsilon,   shape.momentum};
-}
-
-void launch_statistics(const NormShape& shape, const NormBuffers& buffers, DType dtype,
-                       void* workspace, std::uint32_t* tickets, OfRanks of_ranks,
-                       cudaStream_t stream) {
+void batch_norm_sum(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                    void* workspace, std::uint32_t* tickets, int rank, cudaStream_t stream) {
   dispatch("batch_norm", dtype, [&]<class T>() {
     if (is_empty(shape)) return;
     const NormRows matrix = norm_rows<T>("batch_norm", shape);
@@ -307,33 +304,18 @@ void launch_statistics(const NormShape& shape, const NormBuffers& buffers, DType
     launch("batch_norm_statistics", batch_norm_statistics<T>, norm_launch(matrix, blocks, stream),
            static_cast<const T*>(buffers.x), matrix,
            NormPartials{static_cast<float*>(workspace), tickets}, statistics_to(shape, buffers),
-           of_ranks);
+           of_ranks(shape, dtype, workspace, rank));
   });
 }
 
-}  // namespace
-
-void batch_norm(const NormShape& shape, const NormBuffers& buffers, DType dtype, void* workspace,
-                std::uint32_t* tickets, cudaStream_t stream) {
-  launch_statistics(shape, buffers, dtype, workspace, tickets, {}, stream);
-  batch_norm_apply(shape, buffers, dtype, stream);
-}
-
-void batch_norm_own_sums(const NormShape& shape, const NormBuffers& buffers, DType dtype,
-                         void* workspace, std::uint32_t* tickets, int rank, cudaStream_t stream) {
-  launch_statistics(shape, buffers, dtype, workspace, tickets,
-                    of_ranks(shape, dtype, workspace, rank), stream);
-}
-
-void batch_norm_rest(const NormShape& shape, const NormBuffers& buffers, DType dtype,
-                     void* workspace, cudaStream_t stream) {
+void batch_norm_merge(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                      void* workspace, cudaStream_t stream) {
   dispatch("batch_norm", dtype, [&]<class T>() {
     if (is_empty(shape)) return;
     launch("batch_norm_join", batch_norm_join, join_launch(shape, stream),
            of_ranks(shape, dtype, workspace, 0), norm_rows<T>("batch_norm", shape),
            statistics_to(shape, buffers));
   });
-  batch_norm_apply(shape, buffers, dtype, stream);
 }
 
 void batch_norm_apply(const NormShape& shape, const NormBuffers& buffers, DType dtype,

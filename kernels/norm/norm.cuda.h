@@ -34,26 +34,22 @@ struct NormBuffers {
   float *mean = nullptr, *inv_std = nullptr;  // [channels], in training
 };
 
-// Training, in two launches: the statistics (which also update the running ones), then y.
-// Deterministic. `workspace` holds batch_norm_workspace() bytes.
+// Training, a launch each: the statistics (which also update the running ones), then y. Over
+// several ranks the first one stops at the sums of `rank`; an exchange of what
+// batch_norm_of_ranks() points to follows, of two floats a channel for each rank, in order, then
+// the merge, which makes the statistics of all. Deterministic. `workspace` holds
+// batch_norm_workspace() bytes.
 std::size_t batch_norm_workspace(const NormShape& shape, DType dtype);
-void batch_norm(const NormShape& shape, const NormBuffers& buffers, DType dtype, void* workspace,
-                std::uint32_t* tickets, cudaStream_t stream);
-// The second launch only: y from the given mean and inv_std.
+float* batch_norm_of_ranks(const NormShape& shape, DType dtype, void* workspace);
+void batch_norm_sum(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                    void* workspace, std::uint32_t* tickets, int rank, cudaStream_t stream);
+void batch_norm_merge(const NormShape& shape, const NormBuffers& buffers, DType dtype,
+                      void* workspace, cudaStream_t stream);
 void batch_norm_apply(const NormShape& shape, const NormBuffers& buffers, DType dtype,
                       cudaStream_t stream);
 // y from the running statistics: one launch.
 void batch_norm_inference(const NormShape& shape, const NormBuffers& buffers, DType dtype,
                           cudaStream_t stream);
-
-// Over several ranks the sums are followed by an exchange of what batch_norm_of_ranks() points to:
-// for each rank, in order, two floats a channel, of which a rank's own are written before. So: own
-// sums, the exchange, then the rest.
-float* batch_norm_of_ranks(const NormShape& shape, DType dtype, void* workspace);
-void batch_norm_own_sums(const NormShape& shape, const NormBuffers& buffers, DType dtype,
-                         void* workspace, std::uint32_t* tickets, int rank, cudaStream_t stream);
-void batch_norm_rest(const NormShape& shape, const NormBuffers& buffers, DType dtype,
-                     void* workspace, cudaStream_t stream);
 
 struct NormGradBuffers {
   const void *d_y = nullptr, *second = nullptr;  // d_y is the sum of both; second may be null
@@ -70,17 +66,15 @@ struct NormGradBuffers {
   } shortcut = {};
 };
 
-// Two launches: the sums with d_gamma, d_beta and d_shortcut, then d_x. Deterministic.
+// A launch each, as above: the sums with d_gamma, d_beta and d_shortcut, over several ranks the
+// exchange and the merge, then d_x. Deterministic.
 std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype,
                                       bool shortcut_norm = false);
-void batch_norm_grad(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
-                     void* workspace, std::uint32_t* tickets, cudaStream_t stream);
-
-// The same over several ranks, with the exchange between the two.
-void batch_norm_grad_own_sums(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
-                              void* workspace, std::uint32_t* tickets, int rank,
-                              cudaStream_t stream);
-void batch_norm_grad_rest(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
-                          void* workspace, cudaStream_t stream);
+void batch_norm_grad_sum(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
+                         void* workspace, std::uint32_t* tickets, int rank, cudaStream_t stream);
+void batch_norm_grad_merge(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
+                           void* workspace, cudaStream_t stream);
+void batch_norm_grad_finish(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
+                            void* workspace, cudaStream_t stream);
 
 }  // namespace warpstep::cuda

@@ -155,6 +155,7 @@ inline LaunchShape join_launch(const NormShape& shape, cudaStream_t stream) {
 }
 
 inline OfRanks of_ranks(const NormShape& shape, DType dtype, void* workspace, int rank) {
+  if (shape.ranks == 1) return {};
   return {batch_norm_of_ranks(shape, dtype, workspace), static_cast<unsigned>(shape.channels),
           static_cast<unsigned>(shape.ranks), static_cast<unsigned>(rank)};
 }

@@ -97,17 +97,17 @@ class NormCuda : public ::testing::TestWithParam<DType> {
     const Array<float> running_var(std::vector<float>(real, 2));
     const Memory workspace(batch_norm_workspace(norm.shape, dtype()));
     const Array<std::uint32_t> tickets(zeros(batch_norm_tickets(norm.shape, dtype())));
-    batch_norm(norm.shape,
-               {.x = norm.x.data(),
-                .gamma = norm.gamma.data(),
-                .beta = norm.beta.data(),
-                .running_mean = running_mean.data(),
-                .running_var = running_var.data(),
-                .shortcut = adds ? norm.shortcut.data() : nullptr,
-                .y = y.data(),
-                .mean = mean.data(),
-                .inv_std = inv_std.data()},
-               dtype(), workspace.data(), tickets.data(), nullptr);
+    const NormBuffers buffers{.x = norm.x.data(),
+                              .gamma = norm.gamma.data(),
+                              .beta = norm.beta.data(),
+                              .running_mean = running_mean.data(),
+                              .running_var = running_var.data(),
+                              .shortcut = adds ? norm.shortcut.data() : nullptr,
+                              .y = y.data(),
+                              .mean = mean.data(),
+                              .inv_std = inv_std.data()};
+    batch_norm_sum(norm.shape, buffers, dtype(), workspace.data(), tickets.data(), 0, nullptr);
+    batch_norm_apply(norm.shape, buffers, dtype(), nullptr);
     EXPECT_EQ(tickets.values(), zeros(batch_norm_tickets(norm.shape, dtype())));
     std::vector<float> all = y.values();
     for (const auto* more : {&mean, &inv_std, &running_mean, &running_var})
@@ -162,9 +162,11 @@ TEST_P(NormCuda, LosesNothingToAnOutlier) {
 
 TEST_P(NormCuda, RefusesChannelsThatAreNoWholeVectors) {
   const NormShape shape{.rows = 4, .channels = 3, .real = 3};
-  EXPECT_THROW(batch_norm(shape, {}, dtype(), nullptr, nullptr, nullptr), DeviceError);
+  EXPECT_THROW(batch_norm_sum(shape, {}, dtype(), nullptr, nullptr, 0, nullptr), DeviceError);
+  EXPECT_THROW(batch_norm_apply(shape, {}, dtype(), nullptr), DeviceError);
   EXPECT_THROW(batch_norm_inference(shape, {}, dtype(), nullptr), DeviceError);
-  EXPECT_THROW(batch_norm_grad(shape, {}, dtype(), nullptr, nullptr, nullptr), DeviceError);
+  EXPECT_THROW(batch_norm_grad_sum(shape, {}, dtype(), nullptr, nullptr, 0, nullptr), DeviceError);
+  EXPECT_THROW(batch_norm_grad_finish(shape, {}, dtype(), nullptr, nullptr), DeviceError);
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, NormCuda, ::testing::Values(DType::f32, DType::f16, DType::bf16),

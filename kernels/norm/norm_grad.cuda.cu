@@ -284,14 +284,6 @@ bool is_of_both(const NormGradBuffers& buffers) {
   return buffers.shortcut.x != nullptr;
 }
 
-}  // namespace
-
-std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype, bool shortcut_norm) {
-  return GradSpace(shape, dtype, shortcut_norm).floats * sizeof(float);
-}
-
-namespace {
-
 template <class T>
 Sources<T> sources_of(const NormGradBuffers& buffers) {
   return {static_cast<const T*>(buffers.d_y), static_cast<const T*>(buffers.second),
@@ -299,9 +291,14 @@ Sources<T> sources_of(const NormGradBuffers& buffers) {
           static_cast<const T*>(buffers.shortcut.x)};
 }
 
-void launch_grad_sums(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
-                      void* workspace, std::uint32_t* tickets, OfRanks of_ranks,
-                      cudaStream_t stream) {
+}  // namespace
+
+std::size_t batch_norm_grad_workspace(const NormShape& shape, DType dtype, bool shortcut_norm) {
+  return GradSpace(shape, dtype, shortcut_norm).floats * sizeof(float);
+}
+
+void batch_norm_grad_sum(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
+                         void* workspace, std::uint32_t* tickets, int rank, cudaStream_t stream) {
   dispatch("batch_norm_grad", dtype, [&]<class T>() {
     if (is_empty(shape)) return;
     const NormRows matrix = norm_rows<T>("batch_norm_grad", shape);
@@ -320,12 +317,23 @@ void launch_grad_sums(const NormShape& shape, const NormGradBuffers& buffers, DT
                    static_cast<T*>(shortcut.d_gamma), static_cast<T*>(shortcut.d_beta),
                    both ? space.of_shortcut(workspace, shape) : Slopes{}},
                   static_cast<T*>(buffers.d_shortcut),
-                  of_ranks});
+                  of_ranks(shape, dtype, workspace, rank)});
   });
 }
 
-void launch_grad_apply(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
-                       void* workspace, cudaStream_t stream) {
+void batch_norm_grad_merge(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
+                           void* workspace, cudaStream_t stream) {
+  dispatch("batch_norm_grad", dtype, [&]<class T>() {
+    if (is_empty(shape)) return;
+    launch("batch_norm_grad_join", batch_norm_grad_join, join_launch(shape, stream),
+           of_ranks(shape, dtype, workspace, 0), norm_rows<T>("batch_norm_grad", shape),
+           buffers.gamma, buffers.inv_std,
+           GradSpace(shape, dtype, false).of_norm(workspace, shape));
+  });
+}
+
+void batch_norm_grad_finish(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
+                            void* workspace, cudaStream_t stream) {
   dispatch("batch_norm_grad", dtype, [&]<class T>() {
     if (is_empty(shape)) return;
     const NormRows matrix = norm_rows<T>("batch_norm_grad", shape);
@@ -343,33 +351,6 @@ void launch_grad_apply(const NormShape& shape, const NormGradBuffers& buffers, D
            ApplyTo<T>{static_cast<T*>(buffers.d_shortcut), buffers.shortcut.mean,
                       both ? space.of_shortcut(workspace, shape) : Slopes{}});
   });
-}
-
-}  // namespace
-
-void batch_norm_grad(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
-                     void* workspace, std::uint32_t* tickets, cudaStream_t stream) {
-  launch_grad_sums(shape, buffers, dtype, workspace, tickets, {}, stream);
-  launch_grad_apply(shape, buffers, dtype, workspace, stream);
-}
-
-void batch_norm_grad_own_sums(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
-                              void* workspace, std::uint32_t* tickets, int rank,
-                              cudaStream_t stream) {
-  launch_grad_sums(shape, buffers, dtype, workspace, tickets,
-                   of_ranks(shape, dtype, workspace, rank), stream);
-}
-
-void batch_norm_grad_rest(const NormShape& shape, const NormGradBuffers& buffers, DType dtype,
-                          void* workspace, cudaStream_t stream) {
-  dispatch("batch_norm_grad", dtype, [&]<class T>() {
-    if (is_empty(shape)) return;
-    launch("batch_norm_grad_join", batch_norm_grad_join, join_launch(shape, stream),
-           of_ranks(shape, dtype, workspace, 0), norm_rows<T>("batch_norm_grad", shape),
-           buffers.gamma, buffers.inv_std,
-           GradSpace(shape, dtype, false).of_norm(workspace, shape));
-  });
-  launch_grad_apply(shape, buffers, dtype, workspace, stream);
 }
 
 }  // namespace warpstep::cuda

@@ -51,25 +51,25 @@ struct Adjoint {
     const Memory workspace(batch_norm_grad_workspace(shape, dtype, v.both));
     const std::vector<std::uint32_t> zeros(batch_norm_tickets(shape, dtype));
     const Array<std::uint32_t> tickets(zeros);
-    batch_norm_grad(shape,
-                    {.d_y = d_y.data(),
-                     .second = v.two ? second.data() : nullptr,
-                     .x = x.data(),
-                     .y = v.masked ? y.data() : nullptr,
-                     .gamma = gamma.data(),
-                     .mean = mean.data(),
-                     .inv_std = inv_std.data(),
-                     .d_x = d_x.data(),
-                     .d_gamma = d_gamma.data(),
-                     .d_beta = d_beta.data(),
-                     .d_shortcut = v.shortcut ? d_shortcut.data() : nullptr,
-                     .shortcut = {.x = v.both ? shortcut.data() : nullptr,
-                                  .gamma = mean.data(),
-                                  .mean = inv_std.data(),
-                                  .inv_std = gamma.data(),
-                                  .d_gamma = shortcut_d_gamma.data(),
-                                  .d_beta = shortcut_d_beta.data()}},
-                    dtype, workspace.data(), tickets.data(), nullptr);
+    const NormGradBuffers buffers{.d_y = d_y.data(),
+                                  .second = v.two ? second.data() : nullptr,
+                                  .x = x.data(),
+                                  .y = v.masked ? y.data() : nullptr,
+                                  .gamma = gamma.data(),
+                                  .mean = mean.data(),
+                                  .inv_std = inv_std.data(),
+                                  .d_x = d_x.data(),
+                                  .d_gamma = d_gamma.data(),
+                                  .d_beta = d_beta.data(),
+                                  .d_shortcut = v.shortcut ? d_shortcut.data() : nullptr,
+                                  .shortcut = {.x = v.both ? shortcut.data() : nullptr,
+                                               .gamma = mean.data(),
+                                               .mean = inv_std.data(),
+                                               .inv_std = gamma.data(),
+                                               .d_gamma = shortcut_d_gamma.data(),
+                                               .d_beta = shortcut_d_beta.data()}};
+    batch_norm_grad_sum(shape, buffers, dtype, workspace.data(), tickets.data(), 0, nullptr);
+    batch_norm_grad_finish(shape, buffers, dtype, workspace.data(), nullptr);
     EXPECT_EQ(tickets.values(), zeros);
     std::vector<float> all = d_x.values();
     for (const Floats* more : {&d_gamma, &d_beta, &d_shortcut}) {

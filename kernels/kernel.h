@@ -62,6 +62,14 @@ std::unique_ptr<Kernel> host_kernel(std::string implementation, Run run,
                                            workspace_bytes);
 }
 
+// Throws Error where a kernel was compiled for another number of ranks than the job's, which is a
+// pointer to its communicator; a listing binds without a job, null.
+template <class Job>
+void require_ranks(std::int64_t compiled, const Job& job) {
+  if (const int size = job ? job->world().size : 1; size != compiled)
+    fail<Error>("the step was compiled for {} ranks, and the job has {}", compiled, size);
+}
+
 template <class T>
 T* as(void* pointer) {
   return static_cast<T*>(pointer);

@@ -227,7 +227,7 @@ void Nccl::share(std::span<const Piece> pieces, cudaStream_t stream) const {
 
 void Nccl::all_gather(void* all, std::size_t bytes, cudaStream_t stream) const {
   require_sound();
-  const auto* own = static_cast<std::byte*>(all) + bytes * static_cast<std::size_t>(rank());
+  const auto* own = static_cast<std::byte*>(all) + bytes * static_cast<std::size_t>(world().rank);
   library_.check(library_.all_gather(own, all, bytes, type_bytes, comm_, stream), "ncclAllGather");
 }
 

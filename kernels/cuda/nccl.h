@@ -27,8 +27,7 @@ class Nccl {
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
 
-  int ranks() const { return communicator_->world().size; }
-  int rank() const { return communicator_->world().rank; }
+  const World& world() const { return communicator_->world(); }
   std::string version() const;  // "NCCL 2.28.9"
 
   struct Piece {

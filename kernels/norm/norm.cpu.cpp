@@ -97,11 +97,8 @@ class OfRanks {
     for (std::int64_t r = 0; r < ranks_; ++r)
       visit(memory[2 * r * channels_ + channel], memory[(2 * r + 1) * channels_ + channel]);
   }
-  // A listing binds a norm without a job.
   void require_job() const {
-    const int ranks = communicator_ ? communicator_->world().size : 1;
-    if (ranks_ > 1 && ranks != ranks_)
-      fail<Error>("batch norms were compiled for {} ranks, and the job has {}", ranks_, ranks);
+    if (ranks_ > 1) require_ranks(ranks_, communicator_);
   }
 
  private:

@@ -58,12 +58,10 @@ void exchange_sums(const Nccl* nccl, const NormShape& shape, DType dtype, void* 
   nccl->all_gather(batch_norm_of_ranks(shape, dtype, workspace),
                    2 * idx(shape.channels) * sizeof(float), s.handle());
 }
-// Within the ranks of a norm, whatever the job's.
 int rank_in(const Nccl* nccl, const NormShape& shape) {
-  if (shape.ranks == 1) return 0;
-  if (const int ranks = nccl ? nccl->ranks() : 1; ranks != shape.ranks)
-    fail<Error>("batch norms were compiled for {} ranks, and the job has {}", shape.ranks, ranks);
-  return nccl->rank();
+  if (shape.ranks == 1) return 0;  // whatever the job has
+  require_ranks(shape.ranks, nccl);
+  return nccl->world().rank;
 }
 
 }  // namespace

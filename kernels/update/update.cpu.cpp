@@ -10,158 +10,21 @@
 #include "engine/run/store.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/draws.h"
-#include "kernels/cpu/stored.h"
-#include "kernels/cpu/team.h"
 #include "kernels/update/gradients.h"
+#include "kernels/update/rule.cpu.h"
+#include "kernels/update/squares.cpu.h"
 
 namespace warpstep::cpu {
 namespace {
-
-struct AdamFactors {
-  float factor, decay, keep, one_minus_beta1, beta2, one_minus_beta2, root_scale, rate, epsilon;
-};
-
-AdamFactors adam_factors(const Optimizer& o, const StepState& state) {
-  const double rate = static_cast<double>(state.learning_rate);
-  const bool decoupled = o.kind == Optimizer::Kind::adamw;
-  return {
-      .factor = state.gradient_factor,
-      .decay = static_cast<float>(decoupled ? 0 : o.weight_decay),
-      .keep = static_cast<float>(decoupled ? 1 - rate * o.weight_decay : 1),
-      .one_minus_beta1 = static_cast<float>(1 - o.beta1),
-      .beta2 = static_cast<float>(o.beta2),
-      .one_minus_beta2 = static_cast<float>(1 - o.beta2),
-      .root_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(state.bias_correction2))),
-      .rate = static_cast<float>(rate / static_cast<double>(state.bias_correction1)),
-      .epsilon = static_cast<float>(o.epsilon)};
-}
-
-template <class G>
-WARPSTEP_LOOP void adam_loop(const AdamFactors& f, float* __restrict p,
-                             const G* __restrict gradient, float* __restrict m, float* __restrict v,
-                             std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
-    m[i] += f.one_minus_beta1 * (g - m[i]);
-    v[i] = f.beta2 * v[i] + f.one_minus_beta2 * (g * g);
-    p[i] = f.keep * p[i] - f.rate * m[i] / (std::sqrt(v[i]) * f.root_scale + f.epsilon);
-  }
-}
-template <class G>
-const auto adam = vectorized<adam_loop<G>>();
-
-struct SgdFactors {
-  float factor, decay, momentum, nesterov, rate;
-};
-
-template <class G>
-WARPSTEP_LOOP void sgd_with_momentum_loop(const SgdFactors& f, float* __restrict p,
-                                          const G* __restrict gradient, float* __restrict m,
-                                          std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
-    m[i] = f.momentum * m[i] + g;
-    p[i] -= f.rate * (f.nesterov != 0 ? g + f.momentum * m[i] : m[i]);
-  }
-}
-template <class G>
-const auto sgd_with_momentum = vectorized<sgd_with_momentum_loop<G>>();
-
-template <class G>
-WARPSTEP_LOOP void sgd_loop(const SgdFactors& f, float* __restrict p, const G* __restrict gradient,
-                            std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    p[i] -= f.rate * (f.factor * as_float(gradient[i]) + f.decay * p[i]);
-}
-template <class G>
-const auto sgd = vectorized<sgd_loop<G>>();
-
-struct RmspropFactors {
-  float factor, decay, alpha, one_minus_alpha, epsilon, momentum, rate;
-};
-
-template <class G>
-WARPSTEP_LOOP void rmsprop_loop(const RmspropFactors& f, float* __restrict p,
-                                const G* __restrict gradient, float* __restrict square,
-                                std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
-    square[i] = f.alpha * square[i] + f.one_minus_alpha * (g * g);
-    p[i] -= f.rate * (g / (std::sqrt(square[i]) + f.epsilon));
-  }
-}
-template <class G>
-const auto rmsprop = vectorized<rmsprop_loop<G>>();
-
-template <class G>
-WARPSTEP_LOOP void rmsprop_with_momentum_loop(const RmspropFactors& f, float* __restrict p,
-                                              const G* __restrict gradient,
-                                              float* __restrict square, float* __restrict m,
-                                              std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
-    square[i] = f.alpha * square[i] + f.one_minus_alpha * (g * g);
-    m[i] = f.momentum * m[i] + g / (std::sqrt(square[i]) + f.epsilon);
-    p[i] -= f.rate * m[i];
-  }
-}
-template <class G>
-const auto rmsprop_with_momentum = vectorized<rmsprop_with_momentum_loop<G>>();
 
 WARPSTEP_LOOP void copy_loop(const float* __restrict p, Bf16* __restrict copy, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) copy[i] = rounded_to<Bf16>(p[i]);
 }
 const auto copy_parameters = vectorized<copy_loop>();
 
-// An optimiser's rule in one step, for gradients of type G.
-template <class G>
-class Rule {
- public:
-  Rule(const Optimizer& o, const StepState& state)
-      : kind_(o.kind),
-        moments_(o.moments()),
-        adam_(adam_factors(o, state)),
-        sgd_{state.gradient_factor, static_cast<float>(o.weight_decay),
-             static_cast<float>(o.momentum), o.nesterov ? 1.0F : 0.0F, state.learning_rate},
-        rmsprop_{state.gradient_factor,
-                 static_cast<float>(o.weight_decay),
-                 static_cast<float>(o.alpha),
-                 static_cast<float>(1 - o.alpha),
-                 static_cast<float>(o.epsilon),
-                 static_cast<float>(o.momentum),
-                 state.learning_rate} {}
-
-  // Of `count` elements; m and v are null where the rule has no such moment.
-  void operator()(float* p, const G* g, float* m, float* v, std::int64_t count) const {
-    if (kind_ == Optimizer::Kind::rmsprop && moments_ == 2)
-      rmsprop_with_momentum<G>(rmsprop_, p, g, m, v, count);
-    else if (kind_ == Optimizer::Kind::rmsprop)
-      rmsprop<G>(rmsprop_, p, g, m, count);
-    else if (moments_ == 2)
-      adam<G>(adam_, p, g, m, v, count);
-    else if (moments_ == 1)
-      sgd_with_momentum<G>(sgd_, p, g, m, count);
-    else
-      sgd<G>(sgd_, p, g, count);
-  }
-
- private:
-  Optimizer::Kind kind_;
-  int moments_;
-  AdamFactors adam_;
-  SgdFactors sgd_;
-  RmspropFactors rmsprop_;
-};
-
 // Moments in bf16, see Optimizer::moment_dtype.
 
 constexpr std::int64_t rounded_at_once = 4 * draws_at_once;
-
-WARPSTEP_LOOP void widen_loop(const Bf16* __restrict from, float* __restrict to,
-                              std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = widened(from[i]);
-}
-const auto widen = vectorized<widen_loop>();
 
 WARPSTEP_LOOP void round_loop(const Draws& words, int moment, const float* __restrict from,
                               Bf16* __restrict to, std::int64_t count) {
@@ -265,39 +128,6 @@ std::unique_ptr<Kernel> bind(const UpdateAll& op, const Operands& operands) {
 
 namespace {
 
-template <class T>
-WARPSTEP_LOOP double square_of(T x) {
-  const auto wide = static_cast<double>(as_float(x));
-  return wide * wide;
-}
-
-template <class T>
-WARPSTEP_LOOP double squares_of_loop(const T* x, std::int64_t count) {
-  constexpr std::int64_t lanes = 16;
-  double sums[lanes] = {};
-  const std::int64_t whole = count / lanes * lanes;
-  for (std::int64_t i = 0; i < whole; i += lanes)
-    for (std::int64_t l = 0; l < lanes; ++l) sums[l] += square_of(x[i + l]);
-  double sum = 0;
-  for (const double lane : sums) sum += lane;
-  for (std::int64_t i = whole; i < count; ++i) sum += square_of(x[i]);
-  return sum;
-}
-template <class T>
-const auto squares_of = vectorized<squares_of_loop<T>>();
-
-// `partial` has one element per chunk. The result is finite exactly if all elements are: squares of
-// f32 do not overflow in double.
-template <class T>
-double squares(const T* x, std::int64_t count, double* partial) {
-  for_chunks(count, [&](std::int64_t i, std::int64_t end) {
-    partial[i / chunk_elements] = squares_of<T>(x + i, end - i);
-  });
-  double sum = 0;
-  for (std::int64_t c = 0; c < chunks(count); ++c) sum += partial[c];
-  return sum;
-}
-
 template <class G>
 WARPSTEP_LOOP void accumulate_loop(float* __restrict sum, const G* __restrict gradient, float keep,
                                    float share, std::int64_t count) {
@@ -322,10 +152,6 @@ WARPSTEP_LOOP void scale_loop(G* __restrict gradient, const float* __restrict pa
 template <class G>
 const auto scale = vectorized<scale_loop<G>>();
 
-}  // namespace
-
-namespace {
-
 // The squares of all gradients where each rank has the means of its share alone: the sums of its
 // chunks are exchanged, and all are added in order, as in one process.
 template <class G>
@@ -338,12 +164,6 @@ double squares_of_shares(const G* gradients, const OwnPart& part, std::int64_t m
   double sum = 0;
   for (std::int64_t c = 0; c < ranks * most; ++c) sum += partial[c];
   return sum;
-}
-
-// Throws where a kernel was compiled for another number of ranks; a listing binds it without a job.
-void require_ranks(const Communicator* communicator, std::int64_t ranks) {
-  if (const int size = communicator ? communicator->world().size : 1; size != ranks)
-    fail<Error>("the step was compiled for {} ranks, and the job has {}", ranks, size);
 }
 
 }  // namespace
@@ -359,7 +179,7 @@ std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands)
         [op, count, ranks, part, most,
          communicator = operands.context.communicator](const Buffers& b) {
           auto* partial = as<double>(b.workspace);
-          if (ranks > 1) require_ranks(communicator.get(), ranks);
+          if (ranks > 1) require_ranks(ranks, communicator);
           const double sum =
               ranks > 1 ? squares_of_shares(as<G>(b.in[1]), part, most, partial, *communicator)
                         : squares(as<G>(b.in[1]), count, partial);
@@ -382,43 +202,6 @@ std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
         accumulate<G>(sum + i, gradient + i, 1, share, n);
       });
     });
-  });
-}
-
-std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands& operands) {
-  if (op.ranks > 1 && operands.in(0).type.dtype != DType::f32)
-    fail<Error>("gradients are summed over ranks in f32, not in {}",
-                name(operands.in(0).type.dtype));
-  const auto share = static_cast<float>(1.0 / static_cast<double>(op.ranks));
-  return host_kernel("ordered exchange",
-                     [op, share, communicator = operands.context.communicator,
-                      runs = section_runs(operands.graph, operands.node)](const Buffers& b) {
-                       require_ranks(communicator.get(), op.ranks);
-                       if (op.ranks == 1) return;
-                       for (const SectionRun& run : runs) {
-                         const std::span values(as<float>(b.in[run.input]), idx(run.elements));
-                         if (op.to_owners)
-                           communicator->sum_own(values, run.ends, share);
-                         else
-                           communicator->sum(values, share);
-                       }
-                     });
-}
-
-std::unique_ptr<Kernel> bind(const AllGather& op, const Operands& operands) {
-  std::vector<SectionRun> runs = section_runs(operands.graph, operands.node);
-  for (SectionRun& run : runs) {  // in bytes
-    const std::size_t bytes = size_bytes(operands.in(static_cast<int>(run.input)).type.dtype);
-    run.elements *= static_cast<std::int64_t>(bytes);
-    for (std::size_t& end : run.ends) end *= bytes;
-  }
-  return host_kernel("exchange", [op, communicator = operands.context.communicator,
-                                  runs = std::move(runs)](const Buffers& b) {
-    require_ranks(communicator.get(), op.ranks);
-    if (op.ranks == 1) return;
-    for (const SectionRun& run : runs)
-      communicator->all_gather(std::span(as<std::byte>(b.in[run.input]), idx(run.elements)),
-                               run.ends);
   });
 }
 
@@ -460,86 +243,6 @@ std::unique_ptr<Kernel> bind(const Average& op, const Operands& operands) {
     float* average = as<float>(b.in[2]);
     for_chunks(count, [&](std::int64_t i, std::int64_t end) {
       move_towards(average + i, parameter + i, static_cast<float>(1 - op.decay), end - i);
-    });
-  });
-}
-
-// Statistics.
-
-namespace {
-
-// y -= x
-WARPSTEP_LOOP void subtract_loop(const float* __restrict x, float* __restrict y,
-                                 std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] -= x[i];
-}
-const auto subtract = vectorized<subtract_loop>();
-
-void copy_moment(const float* from, float* to, std::int64_t count) {
-  std::copy_n(from, count, to);
-}
-void copy_moment(const Bf16* from, float* to, std::int64_t count) {
-  widen(from, to, count);
-}
-
-// The squares of what `rule` adds to `count` parameters, computed on copies in the first cache.
-template <class G, class M>
-double squares_of_update(const Rule<G>& rule, const float* p, const G* g, const M* m, const M* v,
-                         std::int64_t count) {
-  constexpr std::int64_t most = 1024;
-  float after[most], first[most], second[most];
-  double sum = 0;
-  for (std::int64_t i = 0; i < count; i += most) {
-    const std::int64_t n = std::min(most, count - i);
-    std::copy_n(p + i, n, after);
-    if (m) copy_moment(m + i, first, n);
-    if (v) copy_moment(v + i, second, n);
-    rule(after, g + i, m ? first : nullptr, v ? second : nullptr, n);
-    subtract(p + i, after, n);
-    sum += squares_of<float>(after, n);
-  }
-  return sum;
-}
-
-}  // namespace
-
-namespace {
-
-template <class G, class M>
-void measure(const UpdateStatistics& op, const Buffers& b, std::int64_t count) {
-  const auto& state = *as<StepState>(b.in[0]);
-  const Rule<G> rule(op.optimizer, state);
-  const float* p = as<float>(b.in[2]);
-  const G* g = as<G>(b.in[3]);
-  const M* m = op.optimizer.moments() > 0 ? as<M>(b.in[4]) : nullptr;
-  const M* v = op.optimizer.moments() > 1 ? as<M>(b.in[5]) : nullptr;
-  auto* partial = as<double>(b.workspace);
-  BlockSums& sums = block_sums(as<BlockSums>(b.in[1]), state, op.blocks, op.block);
-  const double unscale = 1 / static_cast<double>(state.loss_scale);
-  const double gradient = squares(g, count, partial) * unscale * unscale;
-  const double parameter = squares(p, count, partial);
-  double update = 0;
-  if (updates(state)) {
-    for_chunks(count, [&](std::int64_t i, std::int64_t end) {
-      partial[i / chunk_elements] = squares_of_update<G, M>(rule, p + i, g + i, m ? m + i : nullptr,
-                                                            v ? v + i : nullptr, end - i);
-    });
-    for (std::int64_t c = 0; c < chunks(count); ++c) update += partial[c];
-  }
-  sums.gradient_squares = gradient + (op.first ? 0 : sums.gradient_squares);
-  sums.parameter_squares = parameter + (op.first ? 0 : sums.parameter_squares);
-  sums.update_squares = update + (op.first ? 0 : sums.update_squares);
-}
-
-}  // namespace
-
-std::unique_ptr<Kernel> bind(const UpdateStatistics& op, const Operands& operands) {
-  const std::int64_t count = operands.in_shape(2).count();
-  return with_stored(operands.in(3).type.dtype, [&]<class G>() {
-    return with_stored(op.optimizer.moment_dtype, [&]<class M>() {
-      return host_kernel(
-          "loops", [op, count](const Buffers& b) { measure<G, M>(op, b, count); },
-          idx(chunks(count)) * sizeof(double));
     });
   });
 }

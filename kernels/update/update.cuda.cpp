@@ -93,13 +93,6 @@ GradientBuffers gradient_buffers(const Buffers& b, void* gradients, const Ticket
           .ticket = ticket.word()};
 }
 
-// The job's NCCL, which a listing binds without. Null for one rank.
-const Nccl* nccl_of(const std::shared_ptr<Nccl>& nccl, std::int64_t ranks) {
-  if (const int size = nccl ? nccl->ranks() : 1; size != ranks)
-    fail<Error>("the step was compiled for {} ranks, and the job has {}", ranks, size);
-  return nccl.get();
-}
-
 // The shares of a run, each with the rank that updates it.
 void add_shares(std::vector<Nccl::Piece>& pieces, const SectionRun& run, void* data, DType dtype) {
   std::size_t begin = 0;
@@ -129,12 +122,12 @@ std::unique_ptr<Kernel> bind(const CheckGradients& op, const Operands& operands)
       "check_gradients + NCCL",
       [op, part, dtype, ranks, partial, nccl = operands.context.nccl,
        ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
-        const Nccl* all = nccl_of(nccl, ranks);
+        require_ranks(ranks, nccl);
         auto* squares = reinterpret_cast<double*>(static_cast<std::byte*>(b.workspace) + partial);
         void* own = element_at(b.in[1], part.begin, dtype);
-        sum_squares(gradient_buffers(b, own, ticket), part.elements, dtype, squares + all->rank(),
-                    s.handle());
-        all->all_gather(squares, sizeof(double), s.handle());
+        sum_squares(gradient_buffers(b, own, ticket), part.elements, dtype,
+                    squares + nccl->world().rank, s.handle());
+        nccl->all_gather(squares, sizeof(double), s.handle());
         settle_squares(squares, ranks, op.clip_norm, as<StepState>(b.in[0]), s.handle());
       },
       partial + idx(ranks) * sizeof(double));
@@ -146,15 +139,15 @@ std::unique_ptr<Kernel> bind(const AllReduce& op, const Operands& operands) {
   return launch_kernel(nccl ? nccl->version() : "NCCL",
                        [op, nccl, dtype, runs = section_runs(operands.graph, operands.node)](
                            const Buffers& b, CudaStream& s) {
-                         const Nccl* all = nccl_of(nccl, op.ranks);
-                         if (!all) return;
+                         require_ranks(op.ranks, nccl);
+                         if (!nccl) return;
                          std::vector<Nccl::Piece> pieces;
                          for (const SectionRun& run : runs)
                            if (op.to_owners)
                              add_shares(pieces, run, b.in[run.input], dtype);
                            else
                              pieces.push_back({b.in[run.input], run.elements, dtype});
-                         all->mean(pieces, op.to_owners, s.handle());
+                         nccl->mean(pieces, op.to_owners, s.handle());
                        });
 }
 
@@ -165,12 +158,12 @@ std::unique_ptr<Kernel> bind(const AllGather& op, const Operands& operands) {
     runs.emplace_back(run, operands.dtype_in(static_cast<int>(run.input)));
   return launch_kernel(nccl ? nccl->version() : "NCCL",
                        [op, nccl, runs](const Buffers& b, CudaStream& s) {
-                         const Nccl* all = nccl_of(nccl, op.ranks);
-                         if (!all) return;
+                         require_ranks(op.ranks, nccl);
+                         if (!nccl) return;
                          std::vector<Nccl::Piece> pieces;
                          for (const auto& [run, dtype] : runs)
                            add_shares(pieces, run, b.in[run.input], dtype);
-                         all->share(pieces, s.handle());
+                         nccl->share(pieces, s.handle());
                        });
 }
 

@@ -28,7 +28,7 @@ set(WARPSTEP_OPS_INSTALL_DIR "${CMAKE_INSTALL_DATADIR}/warpstep")
 install(FILES kernels/cases.cpp DESTINATION "${WARPSTEP_OPS_INSTALL_DIR}/kernels")
 install(FILES kernels/cuda/check.cpp kernels/cuda/dispatch.cpp DESTINATION "${WARPSTEP_OPS_INSTALL_DIR}/kernels/cuda")
 install(FILES tests/op_test.cpp tests/adjoint_test.cpp tests/trial.h tests/trial.cpp tests/tested_backend.h tests/build_tree.h
-              tests/tested_backend.cpp
+              tests/tested_backend.cpp tests/tolerance.h
         DESTINATION "${WARPSTEP_OPS_INSTALL_DIR}/tests")
 install(FILES bench/kernel_bench.cpp bench/kernel_bench_subjects.h bench/kernel_bench_subjects.cpp
               bench/kernel_bench_timing.h bench/kernel_bench_timing.cpp bench/open.h

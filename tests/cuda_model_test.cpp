@@ -9,6 +9,7 @@
 #include "engine/core/error.h"
 #include "engine/passes/precision.h"
 #include "engine/run/runner.h"
+#include "tests/runners.h"
 #include "tests/stepping.h"
 #include "tests/tested_backend.h"
 
@@ -18,8 +19,11 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using testing_support::check_runner;
 using testing_support::model_step;
 using testing_support::open_tested_backend;
+using testing_support::poisoning_runner;
+using testing_support::relative_difference;
 using testing_support::Stepping;
 
 using Losses = std::vector<float>;

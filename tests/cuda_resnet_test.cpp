@@ -11,13 +11,16 @@
 #include "engine/graph/graph.h"
 #include "engine/passes/fuse.h"
 #include "engine/run/runner.h"
+#include "tests/runners.h"
 #include "tests/stepping.h"
 #include "tests/tested_backend.h"
 
 namespace warpstep {
 namespace {
 
+using testing_support::check_runner;
 using testing_support::open_tested_backend;
+using testing_support::relative_difference;
 using testing_support::Stepping;
 using testing_support::tested_backend;
 

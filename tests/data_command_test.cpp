@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "data/decode/jpeg.h"
-#include "data/formats/npy.h"
 #include "tests/build_tree.h"
 #include "tests/data_exif.h"
 #include "tests/data_testing.h"
+#include "tests/npy_file.h"
 
 namespace warpstep::data {
 namespace {
@@ -23,6 +23,7 @@ using ::testing::Not;
 using testing::put;
 using testing::put_png_split;
 using testing::TemporaryFolder;
+using testing::write_npy;
 
 struct Result {
   int code = -1;

@@ -10,12 +10,15 @@
 #include "engine/run/decode.h"
 #include "models/build.h"
 #include "tests/tested_backend.h"
+#include "tests/tolerance.h"
 
 namespace warpstep {
 namespace {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using testing_support::relative_difference;
+using testing_support::tolerance;
 
 constexpr std::int64_t context = 24, vocabulary = 31;
 

@@ -100,7 +100,7 @@ TEST(PlanMemory, KeepsEveryValueOfARandomGraphUntilItsLastReader) {
     std::vector<std::size_t> workspaces(graph.nodes.size());
     for (std::size_t n = 0; n < workspaces.size(); ++n)
       if (!is_view(graph.nodes[n].op) && dice.below(3) == 0) workspaces[n] = 1 + dice.below(3000);
-    const MemoryPlan plan = plan_memory(graph, workspaces);
+    const MemoryPlan plan = plan_memory(graph, workspaces, one_lane(graph));
     expect_sound_plan(plan);
     expect_playable(graph, plan, workspaces);
     if (HasFatalFailure()) FAIL() << "round " << round;
@@ -139,7 +139,7 @@ TEST_P(PlanOfModel, IsWithinTwoPercentOfTheBytesAliveAtOnce) {
     for (std::size_t n = 0; n < workspaces.size(); ++n)
       if (round > 0 && !is_view(graph.nodes[n].op) && dice.below(4) == 0)
         workspaces[n] = 1 + dice.below(1U << (10 + dice.below(14)));
-    const MemoryPlan plan = plan_memory(graph, workspaces);
+    const MemoryPlan plan = plan_memory(graph, workspaces, one_lane(graph));
     expect_sound_plan(plan);
     if (HasFatalFailure()) FAIL() << "round " << round;
     EXPECT_LE(static_cast<double>(plan.arena_bytes), 1.02 * static_cast<double>(plan.bound_bytes))

@@ -7,13 +7,16 @@
 #include "engine/core/error.h"
 #include "engine/passes/precision.h"
 #include "engine/run/runner.h"
+#include "tests/runners.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
 namespace {
 
+using testing_support::check_runner;
 using testing_support::model_step;
+using testing_support::poisoning_runner;
 using testing_support::Stepping;
 
 class ModelOnCpu : public testing::TestWithParam<const char*> {

@@ -10,8 +10,8 @@
 #include "engine/core/error.h"
 #include "engine/passes/fuse.h"
 #include "engine/passes/precision.h"
-#include "engine/run/runner.h"
 #include "tests/tested_backend.h"
+#include "tests/tolerance.h"
 #include "tests/trial.h"
 
 namespace warpstep {
@@ -22,7 +22,9 @@ namespace simt {
 
 namespace {
 
+using testing_support::relative_difference;
 using testing_support::Result;
+using testing_support::tolerance;
 using testing_support::Trial;
 
 // Cases whose numbers, or whose ties after rounding, are meaningless in so few bits.

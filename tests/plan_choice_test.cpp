@@ -8,15 +8,17 @@
 
 #include "engine/core/error.h"
 #include "engine/passes/precision.h"
-#include "engine/run/runner.h"
 #include "tests/tested_backend.h"
+#include "tests/tolerance.h"
 #include "tests/trial.h"
 
 namespace warpstep {
 namespace {
 
 namespace fs = std::filesystem;
+using testing_support::relative_difference;
 using testing_support::Result;
+using testing_support::tolerance;
 using testing_support::Trial;
 
 // A few of each kind: every candidate of every plan is built and measured.

@@ -120,7 +120,7 @@ std::size_t arena_bytes(const char* model, std::int64_t batch, const Scopes& sco
   options.recompute = scopes;
   Graph graph = testing_support::model_step(model, batch, options);
   for (Value& value : graph.values) value.layout.bytes = value.type.bytes();
-  return plan_memory(graph, {}).arena_bytes;
+  return plan_memory(graph, {}, one_lane(graph)).arena_bytes;
 }
 
 TEST(RecomputeMemory, FallsWithEveryScope) {

@@ -6,11 +6,14 @@
 
 #include "engine/run/runner.h"
 #include "tests/stepping.h"
+#include "tests/tolerance.h"
 
 namespace warpstep {
 namespace {
 
+using testing_support::relative_difference;
 using testing_support::Stepping;
+using testing_support::tolerance;
 
 constexpr std::int64_t classes = 10, width = 8, sequence = 4;
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "data/formats/content.h"
-#include "data/formats/npy.h"
 #include "tests/data_testing.h"
+#include "tests/npy_file.h"
 
 namespace warpstep::data {
 namespace {
@@ -14,6 +14,7 @@ namespace fs = std::filesystem;
 using testing::put;
 using testing::some_png;
 using testing::TemporaryFolder;
+using testing::write_npy;
 
 // Files of one length: an image and its two halves swapped do not differ in size.
 void put_set(const std::string& folder, int files) {

@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include "data/formats/labels.h"
-#include "data/formats/npy.h"
 #include "data/write/pack.h"
 #include "engine/core/random.h"
 #include "tests/data_testing.h"
+#include "tests/npy_file.h"
 
 namespace warpstep::data {
 namespace {
@@ -16,6 +16,7 @@ namespace {
 using testing::put;
 using testing::some_png;
 using testing::TemporaryFolder;
+using testing::write_npy;
 using Bytes = std::vector<std::uint8_t>;
 
 // A few flips, overwrites, cuts, copies and insertions, by (seed, round).

@@ -192,17 +192,6 @@ std::string npy_beginning(StoredType type, std::span<const std::uint64_t> shape)
          static_cast<char>(text.size() >> 8) + text;
 }
 
-void write_npy(const std::string& path, StoredType type, std::span<const std::uint64_t> shape,
-               std::span<const std::uint8_t> bytes) {
-  const std::string begin = npy_beginning(type, shape);
-  std::uint64_t needed = 0;
-  if (!size_of({type, {shape.begin(), shape.end()}, 0, 0}, needed) || needed != bytes.size())
-    fail<UsageError>("{}: {} bytes for the shape ({}) of {}", path, bytes.size(),
-                     fmt::join(shape, ", "), name(type));
-  const std::array parts = {std::as_bytes(std::span(begin)), std::as_bytes(bytes)};
-  write_atomically(path, parts);
-}
-
 namespace {
 
 std::string path_of(const std::string& spec, Split split, const char* what) {

@@ -29,11 +29,6 @@ NpyArray read_npy_header(const MappedFile& file);
 // other than NpyArray's.
 std::string npy_beginning(StoredType type, std::span<const std::uint64_t> shape);
 
-// Writes version 1 under a temporary name and renames it. Throws DataError when it cannot be
-// written, UsageError for bytes that do not match the shape and for types other than NpyArray's.
-void write_npy(const std::string& path, StoredType type, std::span<const std::uint64_t> shape,
-               std::span<const std::uint8_t> bytes);
-
 // spec/train-images.npy [n, h, w, 1 or 3] or [n, h, w] of uint8 with spec/train-labels.npy [n] of
 // integers; test-... likewise. spec/classes.txt may name the classes.
 bool has_npy_files(const std::string& spec, Split split);

@@ -5,10 +5,10 @@
 
 #include <cstring>
 
-#include "data/formats/npy.h"
 #include "data/text/tokenizer.h"
 #include "engine/files/safetensors.h"
 #include "tests/data_testing.h"
+#include "tests/npy_file.h"
 
 namespace warpstep::data {
 namespace {
@@ -20,6 +20,7 @@ using ::testing::IsEmpty;
 using testing::message_of;
 using testing::put;
 using testing::TemporaryFolder;
+using testing::write_npy;
 using Bytes = std::vector<std::uint8_t>;
 using Narrow = std::vector<std::uint16_t>;
 using Wide = std::vector<std::uint32_t>;

@@ -21,7 +21,6 @@ namespace warpstep::data {
 namespace {
 
 constexpr std::size_t buffer_alignment = 64;  // bytes, a cache line
-constexpr std::size_t timings_kept = 256;     // batches
 constexpr int worker_nice = 5;                // added to the nice value of the starting thread
 constexpr int max_workers = 256;
 constexpr int most_tuned_workers = 8;
@@ -90,7 +89,6 @@ Loader::Loader(std::unique_ptr<BatchMaker> maker, const LoaderOptions& options)
   active_ = first_workers(options_, *maker_);
   tuner_ = Tuner(active_, options_.workers > 0 ? active_ : workers());
   ring_->set_active(static_cast<std::uint32_t>(active_));
-  timings_.resize(timings_kept);
   next_ = oldest_held_ = batch_of(options_.start);
   memory_bound_ = bound();
   if (options_.memory_limit_bytes > 0 && memory_bound_.total() > options_.memory_limit_bytes)
@@ -180,10 +178,7 @@ void Loader::work(std::uint32_t worker) {
                  std::memory_order_relaxed);
     Slot& slot = slot_of(claim->batch);
     const Position position = position_of(claim->batch);
-    if (claim->part == 0) {
-      slot.first_claim_ns = now_ns();
-      maker_->prepare_next(position);
-    }
+    if (claim->part == 0) maker_->prepare_next(position);
     const std::int64_t begin = claim->part * claim_rows_;
     {
       const spans::CpuTime cpu(delay);
@@ -198,8 +193,8 @@ void Loader::work(std::uint32_t worker) {
     if (ring_->stopping()) return;  // fill() may have left rows out
     if (!ring_->finish(*claim)) continue;
     maker_->finish(position, slot.bytes, state, slot.bad);
-    slot.ready_ns = now_ns();
-    record::note(ready_name_, slot.ready_ns, slot.ready_ns, claim->batch);
+    const std::uint64_t now = now_ns();
+    record::note(ready_name_, now, now, claim->batch);
     ring_->publish(*claim);
   }
 }
@@ -213,7 +208,7 @@ const Batch& Loader::next() {
   const std::uint64_t wait_ns = wait_for(next_) + std::exchange(waited_ns_, 0);
   const Slot& slot = slot_of(next_);
   accept(slot);
-  note_taken(slot, wait_ns, ready);
+  note_taken(wait_ns, ready);
   batch_.position = position_of(next_);
   batch_.inputs.clear();
   batch_.slot = slot.bytes;
@@ -296,17 +291,18 @@ void Loader::seek(Position position) {
   start(batch);
 }
 
-void Loader::note_taken(const Slot& slot, std::uint64_t wait_ns, std::uint32_t ready) {
+void Loader::note_taken(std::uint64_t wait_ns, std::uint32_t ready) {
   const std::uint64_t now = now_ns();
   std::uint64_t step_ns = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (taken_ > 0) step_ns = now - timings_[(taken_ - 1) % timings_.size()].taken_ns;
-    timings_[taken_++ % timings_.size()] = {position_of(next_), slot.first_claim_ns, slot.ready_ns,
-                                            now};
+    if (taken_++ > 0)
+      step_ns = now - last_taken_ns_;
+    else
+      first_taken_ns_ = now;
+    last_taken_ns_ = now;
     trainer_wait_ns_ += wait_ns;
     ready_sum_ += ready;
-    if (taken_ == 1) first_taken_ns_ = now;
   }
   if (options_.workers > 0 || states_.size() == 1 || step_ns == 0) return;
   const auto held = static_cast<std::uint32_t>(next_ - oldest_held_);
@@ -383,13 +379,8 @@ LoaderStats Loader::stats() const {
   stats.active = active_;
   stats.bad = bad_.size();
   stats.first_taken_ns = first_taken_ns_;
-  if (taken_ > 0) {
-    stats.last_taken_ns = timings_[(taken_ - 1) % timings_.size()].taken_ns;
-    stats.mean_ready = static_cast<double>(ready_sum_) / static_cast<double>(taken_);
-  }
-  const std::uint64_t kept = std::min<std::uint64_t>(taken_, timings_.size());
-  for (std::uint64_t i = taken_ - kept; i < taken_; ++i)
-    stats.timings.push_back(timings_[i % timings_.size()]);
+  stats.last_taken_ns = last_taken_ns_;
+  if (taken_ > 0) stats.mean_ready = static_cast<double>(ready_sum_) / static_cast<double>(taken_);
   return stats;
 }
 

@@ -20,13 +20,6 @@
 
 namespace warpstep::data {
 
-struct BatchTiming {  // on the steady clock
-  Position position;
-  std::uint64_t first_claim_ns = 0;  // a worker started it
-  std::uint64_t ready_ns = 0;        // its last sample was written
-  std::uint64_t taken_ns = 0;        // next() returned it
-};
-
 struct StageTime {
   std::string name;  // "wait", "read", "decode", "resize", transforms by name, "pixels", "copy"
   std::uint64_t ns = 0;
@@ -55,12 +48,11 @@ struct LoaderStats {  // since the loader was made
   std::uint64_t trainer_wait_ns = 0;  // sum over next()
   std::uint64_t first_taken_ns = 0;   // steady clock; 0 before the first
   std::uint64_t last_taken_ns = 0;
-  double mean_ready = 0;             // batches ready when the trainer came for one
-  int prefetch = 0;                  // batches in the ring
-  int active = 0;                    // workers that are not parked
-  std::size_t bad = 0;               // rows that could not be decoded
-  std::vector<SlowSample> slowest;   // of all workers, the slowest first
-  std::vector<BatchTiming> timings;  // of the last batches taken, oldest first
+  double mean_ready = 0;            // batches ready when the trainer came for one
+  int prefetch = 0;                 // batches in the ring
+  int active = 0;                   // workers that are not parked
+  std::size_t bad = 0;              // rows that could not be decoded
+  std::vector<SlowSample> slowest;  // of all workers, the slowest first
 
   std::uint64_t stage_ns(const std::string& name) const;  // 0 when there is none
 };
@@ -125,8 +117,6 @@ class Loader : public BatchSource {
  private:
   struct Slot {
     std::span<std::byte> bytes;
-    std::uint64_t first_claim_ns = 0;
-    std::uint64_t ready_ns = 0;
     std::mutex mutex;
     std::vector<BadSample> bad;
   };
@@ -146,7 +136,7 @@ class Loader : public BatchSource {
   void release_old_batches();
   std::uint64_t wait_for(std::uint64_t batch) const;
   void accept(const Slot& slot);
-  void note_taken(const Slot& slot, std::uint64_t wait_ns, std::uint32_t ready);
+  void note_taken(std::uint64_t wait_ns, std::uint32_t ready);
 
   LoaderOptions options_;
   std::unique_ptr<BatchMaker> maker_;
@@ -164,13 +154,13 @@ class Loader : public BatchSource {
   std::uint64_t oldest_held_ = 0;  // the trainer may still read the batches [oldest_held_, next_)
   Batch batch_;
   Tuner tuner_;
-  record::Name ready_name_;           // arg: the batch
-  record::Name depth_name_;           // arg: batches ready when the trainer comes for one
-  mutable std::mutex mutex_;          // of all members below
-  std::vector<BatchTiming> timings_;  // a ring of the last ones
+  record::Name ready_name_;   // arg: the batch
+  record::Name depth_name_;   // arg: batches ready when the trainer comes for one
+  mutable std::mutex mutex_;  // of all members below
   std::uint64_t taken_ = 0;
   std::uint64_t trainer_wait_ns_ = 0;
   std::uint64_t first_taken_ns_ = 0;
+  std::uint64_t last_taken_ns_ = 0;
   std::uint64_t ready_sum_ = 0;  // sum of the batches ready at each next()
   int active_ = 0;
   std::vector<BadSample> bad_;

@@ -6,11 +6,11 @@
 #include <filesystem>
 
 #include "data/decode/jpeg.h"
-#include "data/formats/npy.h"
 #include "data/write/pack.h"
 #include "engine/core/checksum.h"
 #include "engine/core/file.h"
 #include "tests/data_testing.h"
+#include "tests/npy_file.h"
 
 namespace warpstep::data {
 namespace {
@@ -25,6 +25,7 @@ using testing::some_pixels;
 using testing::some_png;
 using testing::TemporaryFolder;
 using ::testing::UnorderedElementsAre;
+using testing::write_npy;
 using Bytes = std::vector<std::uint8_t>;
 
 Bytes packed_pixels(const Dataset& set, std::uint64_t index) {

@@ -21,7 +21,6 @@ class SharedMemory {
   bool take(const std::string& offered);
 
   std::byte* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
 
  private:
   std::size_t bytes_;

@@ -371,17 +371,6 @@ std::size_t size_bytes(StoredType type) {
   return 0;
 }
 
-StoredType stored_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return StoredType::f32;
-    case DType::f16: return StoredType::f16;
-    case DType::bf16: return StoredType::bf16;
-    case DType::u8: return StoredType::u8;
-    case DType::i32: return StoredType::i32;
-  }
-  fail<UsageError>("element type {} has no name in safetensors", static_cast<int>(dtype));
-}
-
 std::string printable_name(std::string_view name) {
   constexpr std::size_t most = 80;
   const bool cut = name.size() > most;

@@ -38,7 +38,6 @@ enum class StoredType : std::uint8_t {
 
 std::string_view name(StoredType type);   // as the format spells it: "F32"
 std::size_t size_bytes(StoredType type);  // of one element
-StoredType stored_type(DType dtype);
 
 using Metadata = std::map<std::string, std::string>;
 

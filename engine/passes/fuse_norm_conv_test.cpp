@@ -4,15 +4,16 @@
 #include <gtest/gtest.h>
 
 #include "engine/passes/fuse_norm_conv.h"
-#include "engine/run/runner.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
+#include "tests/tolerance.h"
 
 namespace warpstep {
 namespace {
 
 using testing_support::all_numbers;
 using testing_support::count;
+using testing_support::relative_difference;
 using testing_support::residual;
 using testing_support::Stepping;
 using testing_support::texts;

@@ -9,9 +9,9 @@
 #include "engine/core/error.h"
 #include "engine/passes/autodiff.h"
 #include "engine/passes/fuse.h"
-#include "engine/run/runner.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
+#include "tests/tolerance.h"
 
 namespace warpstep {
 namespace {
@@ -21,6 +21,7 @@ using testing::ThrowsMessage;
 using testing_support::all_numbers;
 using testing_support::count;
 using testing_support::model_step;
+using testing_support::relative_difference;
 using testing_support::residual;
 using testing_support::Stepping;
 using testing_support::texts;

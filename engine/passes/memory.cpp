@@ -326,10 +326,6 @@ std::vector<int> MemoryPlan::alive_at(int node) const {
   return alive;
 }
 
-MemoryPlan plan_memory(const Graph& graph, std::span<const std::size_t> workspaces) {
-  return plan_memory(graph, workspaces, one_lane(graph));
-}
-
 MemoryPlan plan_memory(const Graph& graph, std::span<const std::size_t> workspaces,
                        const Lanes& lanes) {
   MemoryPlan plan;

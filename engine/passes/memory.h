@@ -64,6 +64,5 @@ struct MemoryPlan {
 // the second lane uses stays alive until it is waited for.
 MemoryPlan plan_memory(const Graph& graph, std::span<const std::size_t> workspaces,
                        const Lanes& lanes);
-MemoryPlan plan_memory(const Graph& graph, std::span<const std::size_t> workspaces);
 
 }  // namespace warpstep

@@ -10,8 +10,6 @@
 namespace warpstep {
 namespace {
 
-constexpr std::size_t timings_kept = 256;  // batches
-
 using record::Kind;
 const record::Name copy_name{"copy to the device", Kind::copy},
     buffer_name{"wait for a buffer", Kind::sync}, source_name{"wait for a batch", Kind::idle};
@@ -106,8 +104,8 @@ const Batch& Feeder::next() {
   batch_ = *std::exchange(buffer.batch, std::nullopt);
   const std::uint64_t end = now_ns();
   batch_.wait_ns = ready ? 0 : end - begin;
-  const std::uint64_t copied = std::min(end, buffer.timing.end_ns);
-  const std::uint64_t copying = std::max(begin, buffer.timing.begin_ns);
+  const std::uint64_t copied = std::min(end, buffer.copy_end_ns);
+  const std::uint64_t copying = std::max(begin, buffer.copy_begin_ns);
   batch_.copy_wait_ns = ready || copied < copying ? 0 : copied - copying;
   {
     const std::lock_guard counting(stats_mutex_);
@@ -163,31 +161,28 @@ void Feeder::fill(Buffer& buffer) {
 }
 
 void Feeder::copy(const Batch& from, Buffer& buffer) {
-  FeedTiming timing{from.position, now_ns(), 0};
+  const std::uint64_t begin = now_ns();
   backend_.upload(*copies_, buffer.memory.get(), from.slot.data(), from.slot.size());
   copies_->wait_for(copies_->mark());
-  timing.end_ns = now_ns();
-  record::note(copy_name, timing.begin_ns, timing.end_ns, from.slot.size());
-  note(timing, from.slot.size());
+  const std::uint64_t end = now_ns();
+  record::note(copy_name, begin, end, from.slot.size());
+  {
+    const std::lock_guard lock(stats_mutex_);
+    ++stats_.batches;
+    stats_.bytes += from.slot.size();
+    stats_.copy_ns += end - begin;
+  }
   Batch there = from;
   const std::byte* memory = buffer.memory.get();
   for (BatchInput& input : there.inputs) input.bytes = moved(input.bytes, from.slot, memory);
   there.slot = {memory, from.slot.size()};
   const std::lock_guard lock(mutex_);
   buffer.batch = there;
-  buffer.timing = timing;
+  buffer.copy_begin_ns = begin;
+  buffer.copy_end_ns = end;
   buffer.taken = false;
   buffer.mark.reset();
   changed_.notify_all();
-}
-
-void Feeder::note(const FeedTiming& timing, std::size_t bytes) {
-  const std::lock_guard lock(stats_mutex_);
-  ++stats_.batches;
-  stats_.bytes += bytes;
-  stats_.copy_ns += timing.end_ns - timing.begin_ns;
-  if (stats_.timings.size() == timings_kept) stats_.timings.erase(stats_.timings.begin());
-  stats_.timings.push_back(timing);
 }
 
 FeedStats Feeder::stats() const {

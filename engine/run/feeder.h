@@ -16,19 +16,12 @@
 
 namespace warpstep {
 
-struct FeedTiming {  // of one copy, on the steady clock
-  Position position;
-  std::uint64_t begin_ns = 0;  // the copy was enqueued
-  std::uint64_t end_ns = 0;    // it was done
-};
-
 struct FeedStats {
   std::uint64_t batches = 0;
   std::uint64_t bytes = 0;
   std::uint64_t copy_ns = 0;          // sum over all copies
   std::uint64_t device_wait_ns = 0;   // of the copier, for a step to finish with a buffer
   std::uint64_t trainer_wait_ns = 0;  // in next()
-  std::vector<FeedTiming> timings;    // of the last batches copied, oldest first
 };
 
 // Has two buffers on the device: while a step reads one, the next batch is copied into the other. A
@@ -73,7 +66,8 @@ class Feeder : public BatchSource {
     std::shared_ptr<std::byte> memory;
     std::size_t bytes = 0;              // of memory
     std::optional<Batch> batch;         // copied, not yet read by a step
-    FeedTiming timing;                  // of its copy
+    std::uint64_t copy_begin_ns = 0;    // when its copy was enqueued,
+    std::uint64_t copy_end_ns = 0;      // and when it was done
     std::exception_ptr error;           // instead of a batch
     bool taken = false;                 // a step reads it
     std::optional<std::uint64_t> mark;  // the end of that step
@@ -94,7 +88,6 @@ class Feeder : public BatchSource {
   void run(Turn turn);
   void fill(Buffer& buffer);
   void copy(const Batch& from, Buffer& buffer);
-  void note(const FeedTiming& timing, std::size_t bytes);
 
   BatchSource& source_;
   const Backend& backend_;

@@ -101,9 +101,7 @@ TEST(Feeder, GivesTheBatchesInOrderFromTheDevicesMemory) {
   const FeedStats stats = feeder.stats();
   EXPECT_GE(stats.batches, 35U);
   EXPECT_EQ(stats.bytes, 8 * stats.batches);
-  ASSERT_GE(stats.timings.size(), 35U);
-  EXPECT_EQ(stats.timings[12].position, (Position{1, 2}));
-  EXPECT_LE(stats.timings[12].begin_ns, stats.timings[12].end_ns);
+  EXPECT_GT(stats.copy_ns, 0U);
 }
 
 // The last batches' slots grow.

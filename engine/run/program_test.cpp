@@ -14,6 +14,7 @@
 #include "engine/explain/explain.h"
 #include "engine/run/program.h"
 #include "engine/run/runner.h"
+#include "tests/runners.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -21,8 +22,11 @@ namespace {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using testing_support::check_runner;
 using testing_support::model_step;
+using testing_support::relative_difference;
 using testing_support::Stepping;
+using testing_support::tolerance;
 
 StepOptions evaluation_options() {
   StepOptions options;

@@ -1,5 +1,5 @@
-// Runners execute a program's step: as fast as possible, or with one of several checks. All enqueue
-// the same flat list of calls.
+// Runners execute a program's step: as fast as possible, or with checks. All enqueue the same flat
+// list of calls.
 #pragma once
 
 #include <cstdint>
@@ -57,22 +57,6 @@ std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer = 
 // slots, or sequence of variants, and replays it. The first step runs eagerly, so that nothing is
 // loaded or initialised inside a capture. On backends that cannot record, every step runs eagerly.
 std::unique_ptr<Runner> graph_runner(Program& program);
-
-// Like eager, but fills every buffer with NaN patterns after its last reader.
-std::unique_ptr<Runner> poisoning_runner(Program& program);
-
-// Runs `program` and `reference` (the same step of another backend, on the same inputs and
-// parameters) in lockstep and compares every value that both compute. Throws NumericError naming
-// the first call whose result differs by more than tolerance(). UsageError for two different steps.
-std::unique_ptr<Runner> check_runner(Program& program, Program& reference);
-
-// The largest acceptable difference of a result, relative to its root mean square: 4 eps
-// sqrt(depth), as rounding errors of `depth` additions in `dtype` grow; one constant for all ops.
-double tolerance(DType dtype, double depth);
-
-// Root mean square of a - b over the root mean square of b; 0 where both are zero, infinite where a
-// is not finite.
-double relative_difference(std::span<const float> a, std::span<const float> b);
 
 // The kinds of numbers among a value's elements.
 struct NumberKinds {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/run/runner.h"
+#include "tests/runners.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
 #include "tests/tested_backend.h"
@@ -12,6 +13,7 @@
 namespace warpstep {
 namespace {
 
+using testing_support::check_runner;
 using testing_support::count;
 using testing_support::open_tested_backend;
 using testing_support::Stepping;

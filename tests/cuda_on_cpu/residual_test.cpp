@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/run/runner.h"
+#include "tests/runners.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
 #include "tests/tested_backend.h"
@@ -11,8 +12,10 @@
 namespace warpstep {
 namespace {
 
+using testing_support::check_runner;
 using testing_support::count;
 using testing_support::open_tested_backend;
+using testing_support::relative_difference;
 using testing_support::Stepping;
 
 constexpr const char* backend_name = "cuda_emulated";

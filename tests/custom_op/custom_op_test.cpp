@@ -11,6 +11,7 @@
 #include "engine/passes/autodiff.h"
 #include "engine/passes/compile.h"
 #include "engine/run/runner.h"
+#include "tests/runners.h"
 #include "tests/tested_backend.h"
 
 namespace warpstep {
@@ -18,6 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using testing_support::check_runner;
 using testing_support::open_tested_backend;
 using testing_support::tested_backend;
 

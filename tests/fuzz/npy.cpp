@@ -2,13 +2,14 @@
 #include "data/formats/npy.h"
 
 #include "tests/fuzz/harness/target.h"
+#include "tests/npy_file.h"
 
 namespace warpstep::fuzz {
 namespace {
 
 Bytes written(StoredType type, const std::vector<std::uint64_t>& shape, const Bytes& bytes) {
   const std::string path = file_of("seed.npy", {});
-  data::write_npy(path, type, shape, bytes);
+  data::testing::write_npy(path, type, shape, bytes);
   Bytes file;
   data::read_into(file, path);
   return file;

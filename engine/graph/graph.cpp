@@ -116,6 +116,15 @@ std::string model_line(const Node& node) {
   return is_of_model ? model_line(node.where) : std::string();
 }
 
+Node own_node(AnyOp op, std::vector<int> in, std::string scope, Phase phase) {
+  return {.op = std::move(op),
+          .in = std::move(in),
+          .out = {},
+          .scope = std::move(scope),
+          .phase = phase,
+          .where = {}};
+}
+
 std::vector<Tensor> Graph::record(Phase phase, AnyOp op, const std::vector<Tensor>& in,
                                   std::string scope, Where where) {
   Node node{.op = std::move(op),

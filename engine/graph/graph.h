@@ -74,6 +74,9 @@ struct Node {
   std::string title() const;  // "conv2/max_pool"; without the op where the layer is just that op
 };
 
+// A node without outputs that a pass adds to the step: it has no model line.
+Node own_node(AnyOp op, std::vector<int> in, std::string scope = "", Phase phase = Phase::update);
+
 // How a parameter's elements begin: uniform in [-value, value), normal with deviation `value`, or
 // all `value`.
 struct Initial {

@@ -7,8 +7,8 @@
 
 namespace warpstep {
 
-// "models/mlp.cpp:6", with the file's folder; empty for nodes of no line: updates, statistics and
-// the step's report are appended to every model.
+// "models/mlp.cpp:6", with the file's folder; empty for nodes of no line: updates, exchanges,
+// statistics and the step's report are added to every model.
 std::string model_line(const Node& node);
 std::string model_line(Where where);
 

@@ -12,23 +12,13 @@ std::size_t gradient_bytes(const Graph& graph, std::size_t p) {
   return idx(type.shape.count()) * size_bytes(type.dtype);
 }
 
-Node all_reduce(const AllReduce& op, std::vector<int> gradients, std::string scope = "",
-                Phase phase = Phase::update) {
-  return {.op = op,
-          .in = std::move(gradients),
-          .out = {},
-          .scope = std::move(scope),
-          .phase = phase,
-          .where = Where::current()};
-}
-
 // The sums over steps, after the call that makes them.
 Graph reduce_sums(Graph graph, const AllReduce& op) {
   std::vector<int> sums;
   for (const std::size_t p : graph.section_order()) sums.push_back(graph.parameters[p].accumulator);
   const auto last = std::ranges::find_if(
       graph.nodes, [](const Node& node) { return std::holds_alternative<Accumulate>(node.op); });
-  graph.nodes.insert(last + 1, all_reduce(op, std::move(sums)));
+  graph.nodes.insert(last + 1, own_node(op, std::move(sums)));
   return graph;
 }
 
@@ -40,12 +30,7 @@ Graph gather_parameters(Graph graph, std::int64_t ranks) {
     for (const std::size_t p : graph.section_order()) shared.push_back(graph.parameters[p].copy);
   const auto last = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(),
                                  [](const Node& node) { return is_update(node.op); });
-  graph.nodes.insert(last.base(), {.op = AllGather{ranks},
-                                   .in = std::move(shared),
-                                   .out = {},
-                                   .scope = "",
-                                   .phase = Phase::update,
-                                   .where = Where::current()});
+  graph.nodes.insert(last.base(), own_node(AllGather{ranks}, std::move(shared)));
   return graph;
 }
 
@@ -101,9 +86,9 @@ Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exch
       for (const std::size_t p : buckets[next].parameters)
         gradients.push_back(graph.parameters[p].gradient);
       const bool overlaps = next + 1 < buckets.size();
-      nodes.push_back(all_reduce(op, std::move(gradients),
-                                 buckets.size() > 1 ? fmt::format("bucket{}", next) : "",
-                                 overlaps ? Phase::data_grad : Phase::update));
+      nodes.push_back(own_node(op, std::move(gradients),
+                               buckets.size() > 1 ? fmt::format("bucket{}", next) : "",
+                               overlaps ? Phase::data_grad : Phase::update));
     }
   }
   graph.nodes = std::move(nodes);

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "engine/graph/model_line.h"
 #include "engine/passes/schedule.h"
 #include "engine/run/store.h"
 #include "tests/small_graphs.h"
@@ -45,7 +46,8 @@ TEST(ReduceGradients, SumsEachGradientOnceBehindItsNodeAndInFrontOfItsReaders) {
       const Graph graph = step_of("cifar10cnn", options);
       const std::vector<int> producers = graph.producers();
       std::multiset<int> summed;
-      for (const std::size_t n : exchanges(graph))
+      for (const std::size_t n : exchanges(graph)) {
+        EXPECT_EQ(model_line(graph.nodes[n]), "");
         for (const int id : graph.nodes[n].in) {
           summed.insert(id);
           EXPECT_LT(producers[idx(id)], static_cast<int>(n));
@@ -53,6 +55,7 @@ TEST(ReduceGradients, SumsEachGradientOnceBehindItsNodeAndInFrontOfItsReaders) {
             EXPECT_EQ(std::ranges::count(graph.nodes[other].in, id), 0)
                 << graph.nodes[other].title() << " reads " << graph.value(id).name;
         }
+      }
       EXPECT_EQ(summed.size(), graph.parameters.size());
       for (const Parameter& parameter : graph.parameters)
         EXPECT_EQ(summed.count(parameter.gradient), 1U) << parameter.name;

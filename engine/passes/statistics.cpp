@@ -49,15 +49,6 @@ struct Insertion {
   Node node;
 };
 
-Node node_of(AnyOp op, std::vector<int> in, const std::string& scope, Phase phase) {
-  return {.op = std::move(op),
-          .in = std::move(in),
-          .out = {},
-          .scope = scope,
-          .phase = phase,
-          .where = {}};
-}
-
 void insert(Graph& graph, std::vector<Insertion> insertions) {
   std::stable_sort(insertions.begin(), insertions.end(),
                    [](const Insertion& a, const Insertion& b) { return a.at < b.at; });
@@ -93,9 +84,9 @@ Graph add_statistics(Graph graph, std::vector<Block> blocks, const Optimizer& op
       block.output = -1;
       continue;
     }
-    insertions.push_back({idx(producer) + 1, node_of(ActivationStatistics{b, rows},
-                                                     {graph.state, graph.block_sums, block.output},
-                                                     block.name, Phase::forward)});
+    insertions.push_back({idx(producer) + 1, own_node(ActivationStatistics{b, rows},
+                                                      {graph.state, graph.block_sums, block.output},
+                                                      block.name, Phase::forward)});
   }
   const std::size_t update = first_update(graph);
   for (const std::size_t p : graph.section_order()) {
@@ -108,9 +99,9 @@ Graph add_statistics(Graph graph, std::vector<Block> blocks, const Optimizer& op
     in.insert(in.end(), parameter.moments.begin(), parameter.moments.end());
     insertions.push_back(
         {update,
-         node_of(UpdateStatistics{rule_of(optimizer, graph.value(parameter.value).type),
-                                  block - graph.blocks.begin(), rows, !block->has_parameters},
-                 std::move(in), parameter.name, Phase::update)});
+         own_node(UpdateStatistics{rule_of(optimizer, graph.value(parameter.value).type),
+                                   block - graph.blocks.begin(), rows, !block->has_parameters},
+                  std::move(in), parameter.name, Phase::update)});
     block->has_parameters = true;
   }
   insert(graph, std::move(insertions));

@@ -65,15 +65,10 @@ Optimizer rule_of(const Optimizer& optimizer, const Type& parameter) {
 }
 
 Node check_gradients(const Graph& graph, double clip_norm) {
-  Node check{.op = CheckGradients{clip_norm},
-             .in = {graph.state},
-             .out = {},
-             .scope = "",
-             .phase = Phase::update,
-             .where = {}};
+  std::vector<int> in{graph.state};
   for (const std::size_t p : graph.section_order())
-    check.in.push_back(summed_gradient(graph.parameters[p]));
-  return check;
+    in.push_back(summed_gradient(graph.parameters[p]));
+  return own_node(CheckGradients{clip_norm}, std::move(in));
 }
 
 Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule,

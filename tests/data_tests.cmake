@@ -5,7 +5,7 @@ find_package(ZLIB REQUIRED)
 find_package(JPEG REQUIRED)
 file(GLOB data_tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/data/*/*_test.cpp")
 set(threads ${data_tests})
-list(FILTER threads INCLUDE REGEX "/(loader|ring|batch_maker|pack|tokenize|data_errors|synthetic|mutation|tar_set|cached)_test[.]cpp$")
+list(FILTER threads INCLUDE REGEX "/(loader|parallel|ring|batch_maker|pack|tokenize|data_errors|synthetic|mutation|tar_set|cached)_test[.]cpp$")
 list(REMOVE_ITEM data_tests ${threads})
 warpstep_test(data_test TIER host SOURCES ${data_tests} largest_allocation.cpp
               LINK warpstep::data PNG::PNG ZLIB::ZLIB JPEG::JPEG)

@@ -10,7 +10,7 @@
 #include <map>
 #include <mutex>
 
-#include "data/io/file.h"
+#include "data/io/parallel.h"
 #include "engine/core/control_group.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"

@@ -10,6 +10,7 @@
 #include "data/formats/many.h"
 #include "data/formats/tar.h"
 #include "data/io/file.h"
+#include "data/io/parallel.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
 

@@ -1,24 +1,13 @@
-// Files and folders with errors that name the path; hashes of their content; one loop on many
-// threads.
+// Files and folders with errors that name the path; hashes of their content.
 #pragma once
 
 #include <sys/stat.h>
 
-#include <atomic>
 #include <cstdint>
-#include <exception>
-#include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <vector>
-
-#include "engine/core/cpus.h"
-#include "engine/core/error.h"
-#include "engine/core/thread.h"
 
 namespace warpstep::data {
 
@@ -101,38 +90,5 @@ class Hash {
  private:
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
-
-// Calls work(thread, index) for every index below count, in any order, on `workers` threads (0: all
-// cores). The first exception ends the loop and is rethrown here.
-inline void parallel_for(std::uint64_t count, int workers,
-                         const std::function<void(int, std::uint64_t)>& work) {
-  if (workers <= 0) workers = allowed_cores();
-  std::atomic<std::uint64_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr error;
-  const auto run = [&](int thread) {
-    try {
-      for (std::uint64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) work(thread, i);
-    } catch (...) {
-      next.store(count);
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    {
-      const SignalsBlocked blocked;  // no handler may run in them
-      try {
-        for (int thread = 1; thread < workers; ++thread) threads.emplace_back(run, thread);
-      } catch (const std::system_error& reason) {
-        next.store(count);
-        fail<Error>("cannot start a thread: {}; use fewer --workers", reason.code().message());
-      }
-    }
-    run(0);
-  }
-  if (error) std::rethrow_exception(error);
-}
 
 }  // namespace warpstep::data

@@ -6,7 +6,7 @@
 #include <limits>
 #include <mutex>
 
-#include "data/io/file.h"
+#include "data/io/parallel.h"
 #include "engine/core/clock.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"

@@ -357,19 +357,5 @@ TEST(Loader, CountsBatchesSamplesAndBytes) {
   }
 }
 
-// An interruption ends the loop of a command that has nothing else to do.
-TEST(ParallelFor, LeavesTheCallersSignalsAlone) {
-  sigset_t inside{}, blocked{};
-  sigaddset(&blocked, SIGINT);
-  const auto is_blocked = [&] {
-    parallel_for(1, 1, [&](int, std::uint64_t) { pthread_sigmask(SIG_SETMASK, nullptr, &inside); });
-    return sigismember(&inside, SIGINT) == 1;
-  };
-  EXPECT_FALSE(is_blocked());
-  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
-  EXPECT_TRUE(is_blocked());
-  pthread_sigmask(SIG_UNBLOCK, &blocked, nullptr);
-}
-
 }  // namespace
 }  // namespace warpstep::data

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "data/io/file.h"
+#include "data/io/parallel.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
 

@@ -12,6 +12,7 @@
 #include "data/decode/jpeg.h"
 #include "data/formats/formats.h"
 #include "data/io/file.h"
+#include "data/io/parallel.h"
 #include "data/write/writers.h"
 #include "engine/core/checksum.h"
 #include "engine/core/cpus.h"

@@ -213,29 +213,5 @@ TEST_F(Pack, LeavesNothingBehindWhenTheDiskIsFull) {
   }
 }
 
-TEST(Ordered, TakesInOrderAndThrowsTheFirst) {
-  std::vector<std::uint64_t> taken;
-  const auto take = [&](std::uint64_t index, std::uint64_t result) {
-    EXPECT_EQ(result, index * index);
-    taken.push_back(index);
-  };
-  ordered_for<std::uint64_t>(
-      1000, 4, [](int, std::uint64_t index) { return index * index; }, take);
-  EXPECT_EQ(taken.size(), 1000U);
-  EXPECT_TRUE(std::is_sorted(taken.begin(), taken.end()));
-  taken.clear();
-  const std::string message = message_of([&] {
-    ordered_for<std::uint64_t>(
-        1000, 4,
-        [](int, std::uint64_t index) {
-          if (index >= 37) fail<DataError>("at {}", index);
-          return index * index;
-        },
-        take);
-  });
-  EXPECT_EQ(message, "at 37");
-  EXPECT_EQ(taken.size(), 37U);
-}
-
 }  // namespace
 }  // namespace warpstep::data

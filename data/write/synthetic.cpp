@@ -13,6 +13,7 @@
 #include "data/decode/png.h"
 #include "data/formats/pickle.h"
 #include "data/io/file.h"
+#include "data/io/parallel.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/random.h"

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <utility>
 
+#include "data/io/parallel.h"
 #include "data/text/pieces.h"
 #include "data/text/tokenizer.h"
 #include "data/text/train_merges.h"
 #include "data/text/unicode.h"
-#include "data/write/pack.h"
 #include "data/write/token_writer.h"
 #include "data/write/writers.h"
 #include "engine/core/cpus.h"

@@ -11,6 +11,7 @@
 #include "data/decode/jpeg.h"
 #include "data/formats/tokens.h"
 #include "data/io/file.h"
+#include "data/io/parallel.h"
 #include "data/transforms/statistics.h"
 #include "data/write/pack.h"
 #include "data/write/synthetic.h"

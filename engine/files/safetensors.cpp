@@ -104,11 +104,10 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       return true;
     }
     if (where_ != Where::tensor || key_ != "dtype") return unexpected("a string");
-    const auto type = std::ranges::find(all_types, value, [](StoredType t) { return name(t); });
-    if (type == all_types.end())
+    type_ = stored_type(value);
+    if (!type_)
       refuse("the dtype {}; F16, BF16, F32, F64, BOOL and integers of 8 to 64 bits are supported",
              printable_name(value));
-    type_ = *type;
     return true;
   }
 
@@ -369,6 +368,11 @@ std::size_t size_bytes(StoredType type) {
     case StoredType::u64: return 8;
   }
   return 0;
+}
+
+std::optional<StoredType> stored_type(std::string_view text) {
+  const auto found = std::ranges::find(all_types, text, [](StoredType type) { return name(type); });
+  return found == all_types.end() ? std::nullopt : std::optional(*found);
 }
 
 std::string printable_name(std::string_view name) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,7 @@ enum class StoredType : std::uint8_t {
 
 std::string_view name(StoredType type);   // as the format spells it: "F32"
 std::size_t size_bytes(StoredType type);  // of one element
+std::optional<StoredType> stored_type(std::string_view name);
 
 using Metadata = std::map<std::string, std::string>;
 

@@ -54,8 +54,7 @@ std::size_t persistent_bytes(const Graph& graph) {
   std::size_t bytes = 0;
   for_each_kept(graph, [&](const Value& value) {
     const std::size_t ranks = value.role == Role::moment ? idx(graph.shards.ranks) : 1;
-    bytes += (value.layout.bytes / ranks + section_alignment - 1) / section_alignment *
-             section_alignment;
+    bytes += align_up(value.layout.bytes / ranks);
   });
   return bytes;
 }

@@ -100,7 +100,7 @@ void for_each_element(const Parameter& parameter, const Visit& visit) {
 
 std::size_t section_bytes_of(const Graph& graph, std::size_t parameter) {
   const std::size_t bytes = graph.value(graph.parameters[parameter].value).layout.bytes;
-  return (bytes + section_alignment - 1) / section_alignment * section_alignment;
+  return align_up(bytes);
 }
 
 // Of a store without this section, and why.
@@ -246,8 +246,7 @@ void Store::add_buffers(const Graph& graph) {
   for (const Buffer& buffer : buffers_) {
     buffer_values_.push_back(graph.value(buffer.value));
     buffer_offsets_.push_back(bytes_);
-    bytes_ += (buffer_values_.back().layout.bytes + section_alignment - 1) / section_alignment *
-              section_alignment;
+    bytes_ += align_up(buffer_values_.back().layout.bytes);
   }
 }
 
@@ -259,7 +258,7 @@ void Store::place(Part& added, std::size_t bytes) {
   const std::size_t parameter_bytes = part(Section::parameter).values[0].layout.bytes;
   added.shrink = std::max<std::size_t>(1, parameter_bytes / added.values[0].layout.bytes);
   added.begin = bytes_;
-  bytes_ += (bytes / added.shrink + section_alignment - 1) / section_alignment * section_alignment;
+  bytes_ += align_up(bytes / added.shrink);
 }
 
 std::int64_t Store::parameter_count() const {

@@ -14,12 +14,10 @@
 
 namespace warpstep {
 
-// A section and each of its parameters begin at a multiple of this; in a section of half as wide
-// elements, at a multiple of half of it, which is still enough for the widest loads of a GPU.
-constexpr std::size_t section_alignment = 256;
-
-// Offsets of parameters inside their section; pure arithmetic on the chosen layouts. A section of
-// narrower elements has the same indices: offsets and bytes shrink with the element.
+// Offsets of parameters inside their section; pure arithmetic on the chosen layouts. All are
+// multiples of arena_alignment (passes/memory.h). A section of narrower elements has the same
+// indices: offsets and bytes shrink with the element, to half, which is still enough for the widest
+// loads of a GPU.
 struct Sections {
   std::vector<std::size_t> offsets;  // bytes, one per parameter
   std::size_t bytes = 0;             // of the section

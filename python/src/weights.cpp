@@ -7,7 +7,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
 #include <span>
 #include <string>
 #include <tuple>
@@ -27,14 +26,8 @@ using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-constexpr std::array all_types{
-    StoredType::f32, StoredType::f16, StoredType::bf16,   StoredType::f64, StoredType::u8,
-    StoredType::u16, StoredType::u32, StoredType::u64,    StoredType::i8,  StoredType::i16,
-    StoredType::i32, StoredType::i64, StoredType::boolean};
-
 StoredType type_of(const std::string& text) {
-  for (const StoredType type : all_types)
-    if (name(type) == text) return type;
+  if (const std::optional<StoredType> type = stored_type(text)) return *type;
   fail<UsageError>("'{}' is no type of a stored tensor; use F32, F16, BF16, F64, U8, ..., BOOL",
                    text);
 }

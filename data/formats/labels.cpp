@@ -64,7 +64,7 @@ Classes find_classes(const LabelRows& labels, const std::string& path) {
   for (const LabelRow& row : labels.rows) {
     if (row.label < 0 || row.label >= max_classes) {
       fail<DataError>("{}: '{}' has label {}; labels must be from 0 to {}", path,
-                      printable(labels.name(row)), row.label, max_classes - 1);
+                      shown(labels.name(row)), row.label, max_classes - 1);
     }
     highest = std::max(highest, row.label);
   }
@@ -76,13 +76,13 @@ std::int32_t class_of(const LabelRows& labels, const LabelRow& row, const Classe
                       const std::string& path) {
   if (classes.numbered == labels.named) {
     fail<DataError>("{}: '{}' has a {} as label, but the training split has {}", path,
-                    printable(labels.name(row)), classes.numbered ? "name" : "number",
+                    shown(labels.name(row)), classes.numbered ? "name" : "number",
                     classes.numbered ? "numbers" : "names");
   }
   if (classes.numbered) {
     if (row.label < 0 || row.label >= static_cast<std::int64_t>(classes.names.size())) {
       fail<DataError>("{}: '{}' has label {}, but the data set has {} classes: 0 to {}", path,
-                      printable(labels.name(row)), row.label, classes.names.size(),
+                      shown(labels.name(row)), row.label, classes.names.size(),
                       classes.names.size() - 1);
     }
     return static_cast<std::int32_t>(row.label);
@@ -91,7 +91,7 @@ std::int32_t class_of(const LabelRows& labels, const LabelRow& row, const Classe
   const auto found = std::lower_bound(classes.names.begin(), classes.names.end(), name);
   if (found == classes.names.end() || *found != name) {
     fail<DataError>("{}: '{}' is of class '{}', which the training split does not have", path,
-                    printable(labels.name(row)), printable(name));
+                    shown(labels.name(row)), shown(name));
   }
   return static_cast<std::int32_t>(found - classes.names.begin());
 }
@@ -132,7 +132,7 @@ Rows rows_by_name(const LabelRows& labels, const std::string& path) {
     const std::string name = labels.name(row);
     result.by_number |= row.is_number;
     if (!result.by_name.emplace(row.is_number ? Rows::number_key(name) : name, &row).second)
-      fail<DataError>("{}: the name '{}' occurs twice", path, printable(name));
+      fail<DataError>("{}: the name '{}' occurs twice", path, shown(name));
   }
   return result;
 }
@@ -348,9 +348,8 @@ LabelRows read_label_pickle(std::span<const std::uint8_t> file, const std::strin
     result.rows.push_back({!key.is_text, key.value, value.value});
     if (value.is_text != result.named)
       fail<DataError>("{}: '{}' has a {} as label and '{}' a {}; use one kind for all", path,
-                      printable(result.name(result.rows[0])), result.named ? "name" : "number",
-                      printable(result.name(result.rows.back())),
-                      value.is_text ? "name" : "number");
+                      shown(result.name(result.rows[0])), result.named ? "name" : "number",
+                      shown(result.name(result.rows.back())), value.is_text ? "name" : "number");
   }
   return result;
 }
@@ -376,8 +375,7 @@ LabelRows read_label_csv(std::span<const std::uint8_t> file, const std::string& 
     const std::string_view label =
         comma == std::string_view::npos ? std::string_view() : field(line.substr(comma + 1));
     if (name.empty() || label.empty() || label.find(',') != std::string_view::npos) {
-      fail<DataError>("{}: line {}: '{}' is not 'file name,label'", path, line_number,
-                      printable(line));
+      fail<DataError>("{}: line {}: '{}' is not 'file name,label'", path, line_number, shown(line));
     }
     if (line_number == 1 && is_header(name)) continue;
     const auto [place, is_new] = places.emplace(label, 0);

@@ -78,7 +78,7 @@ std::vector<std::string> read_class_names(const std::string& folder) {
       fail<DataError>("{}: line {} is empty; each line names a class", path, names.size() + 1);
     if (!seen.insert(line).second)
       fail<DataError>("{}: line {}: the name '{}' occurs twice", path, names.size() + 1,
-                      printable(line));
+                      shown(line));
     names.emplace_back(line);
   }
   if (names.empty() || names.size() > max_array_classes)

@@ -66,7 +66,7 @@ class HeaderParser {
       parse_shape();
     } else {
       refuse(fmt::format("has the key '{}'; it must have descr, fortran_order and shape once each",
-                         printable(key)));
+                         shown(key)));
     }
   }
 
@@ -80,7 +80,7 @@ class HeaderParser {
       refuse(
           fmt::format("has elements of '{}'; must be |u1, <u2, <u4, <i4 or <i8: save it with "
                       "a.astype(numpy.uint8) or numpy.int64",
-                      printable(text)));
+                      shown(text)));
     type_ = found->second;
   }
 

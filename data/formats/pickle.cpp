@@ -73,7 +73,7 @@ class Reader {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
-      refuse("'{}' is not an integer of 64 bits", printable(text));
+      refuse("'{}' is not an integer of 64 bits", shown(text));
     }
     return value;
   }
@@ -173,7 +173,7 @@ void Reader::refuse_repeated_keys() const {
     if (key.is_text ? names.insert(texts_[place]).second : numbers.insert(key.value).second)
       continue;
     refuse("the name '{}' occurs twice in the dict",
-           key.is_text ? printable(texts_[place]) : std::to_string(key.value));
+           key.is_text ? shown(texts_[place]) : std::to_string(key.value));
   }
 }
 

@@ -152,7 +152,7 @@ std::unique_ptr<Dataset> open_encoded(Open open, PackedParts parts) {
   if (found != open.header.metadata().end()) {
     if (found->second != "png" && found->second != "jpeg" && found->second != "mixed")
       fail<DataError>("{}: the metadata's encoding is '{}'; must be png, jpeg or mixed",
-                      open.path(), printable(found->second));
+                      open.path(), shown(found->second));
     parts.jpeg = found->second != "png";
   }
   parts.kind = "safetensors of encoded samples";

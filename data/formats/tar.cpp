@@ -203,15 +203,15 @@ bool TarReader::next(TarMember& member) {
     member.name = overrides.name.empty() ? tar_name(block) : std::move(overrides.name);
     const bool regular = type == '0' || type == '\0' || type == '7';
     if (const std::string_view fault = fault_of_name(member.name); !fault.empty())
-      refuse(at_, fmt::format("member '{}' {}", printable(member.name), fault));
+      refuse(at_, fmt::format("member '{}' {}", shown(member.name), fault));
     if (!regular && type != '5')
       refuse(at_, fmt::format("member '{}' {}; shards may hold only regular files",
-                              printable(member.name), fault_of_type(type)));
+                              shown(member.name), fault_of_type(type)));
     member.offset = at_ + tar_block_bytes;
     member.bytes = regular ? *size : 0;
     if (member.bytes > bytes() - member.offset)
       refuse(at_, fmt::format("member '{}' has {} bytes, but only {} follow; copy it again",
-                              printable(member.name), *size, bytes() - member.offset));
+                              shown(member.name), *size, bytes() - member.offset));
     at_ = member.offset + padded(member.bytes);
     if (regular) return true;
     overrides = {};
@@ -223,7 +223,7 @@ bool TarReader::next(TarMember& member) {
 std::array<std::uint8_t, tar_block_bytes> tar_header(std::string_view name, std::uint64_t bytes) {
   if (name.empty() || name.size() > name_field.length || bytes >= std::uint64_t{1} << 33)
     fail<UsageError>("tar member '{}' of {} bytes: names have 1 to 100 bytes, members below 8 GiB",
-                     printable(name), bytes);
+                     shown(name), bytes);
   std::array<std::uint8_t, tar_block_bytes> block{};
   const auto put = [&](Field field, std::string_view text) {
     std::memcpy(block.data() + field.begin, text.data(), text.size());
@@ -305,20 +305,20 @@ void check_tar_index(std::string_view found, const std::string& path, std::strin
   if (!named && !first.starts_with("v1.1 "))
     fail<DataError>(
         "{}: line 1: '{}' is not 'v1.2 SAMPLES'; remove the file, and it is written again", path,
-        printable(first));
+        shown(first));
   const std::string_view header = take_line(expected);
   if (first.substr(5) != header.substr(5))
     fail<DataError>(
         "{}: line 1: has {} samples, but the shard has {}; remove the file, and it is written "
         "again",
-        path, printable(first.substr(5)), header.substr(5));
+        path, shown(first.substr(5)), header.substr(5));
   for (int number = 2; !expected.empty() || !found.empty(); ++number) {
     const std::string_view line = take_line(found);
     const std::string_view real = take_line(expected);
     if (real.empty() || (named ? line != real : line != without_names(real)))
       fail<DataError>(
           "{}: line {}: has '{}', but the shard has '{}'; remove the file, and it is written again",
-          path, number, printable(line), printable(real));
+          path, number, shown(line), shown(real));
   }
 }
 

@@ -27,8 +27,8 @@ class TarSet : public PackedSamples {
     const std::uint64_t offset = offset_of(index);
     const auto header =
         shard.view(offset - tar_block_bytes, tar_block_bytes, scratch).first<tar_block_bytes>();
-    return fmt::format("{}:{} (sample {}, byte {})", shard.path(), printable(tar_name(header)),
-                       index, offset);
+    return fmt::format("{}:{} (sample {}, byte {})", shard.path(), shown(tar_name(header)), index,
+                       offset);
   }
 };
 
@@ -92,7 +92,7 @@ class Collector {
     if (text.size() > most_bytes || error != std::errc() || last != text.data() + end ||
         value > most)
       refuse(fmt::format("has {} of '{}', but it must be one number from 0 to {}", what,
-                         printable(text), most));
+                         shown(text), most));
     return static_cast<std::uint32_t>(value);
   }
 
@@ -111,7 +111,7 @@ class Collector {
   }
 
   [[noreturn]] void refuse(const std::string& what) const {
-    fail<DataError>("{}: sample '{}' {}", path_, printable(key_), what);
+    fail<DataError>("{}: sample '{}' {}", path_, shown(key_), what);
   }
 
   const std::string& path_;

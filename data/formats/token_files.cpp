@@ -44,7 +44,7 @@ TokenFile open_safetensors_tokens(const std::string& path, Io io) {
     if (error != std::errc() || end != text.data() + text.size() || file.vocabulary < 1 ||
         file.vocabulary > std::int64_t{1} << 31)
       fail<DataError>("{}: the metadata's vocabulary is '{}', but must be a number of 1 to 2^31",
-                      path, printable(text));
+                      path, shown(text));
   }
   return file;
 }
@@ -144,7 +144,7 @@ std::vector<std::string> files_of(const std::string& spec, std::string_view spli
     if (const std::string_view found = shard_prefix(entry.name, split); !found.empty()) {
       if (!shards.empty() && found != prefix)
         fail<DataError>("{}: holds the tokens of both {} and {}; give each its own folder", spec,
-                        printable(prefix), printable(found));
+                        shown(prefix), shown(found));
       prefix = found;
       shards.push_back(path);
     }

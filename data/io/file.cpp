@@ -127,13 +127,13 @@ std::string first_few(std::span<const std::string> names) {
   constexpr std::size_t most = 3;
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), most); ++i) {
-    text += (i == 0 ? "" : ", ") + printable(names[i]);
+    text += (i == 0 ? "" : ", ") + shown(names[i]);
   }
   if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
   return text;
 }
 
-std::string printable(std::string_view text) {
+std::string shown(std::string_view text) {
   std::string result;
   for (const char c : text.substr(0, 200)) {
     const auto byte = static_cast<unsigned char>(c);
@@ -143,7 +143,7 @@ std::string printable(std::string_view text) {
       result += c;
     }
   }
-  return warpstep::printable(text.size() > 200 ? result + "..." : result);
+  return printable(text.size() > 200 ? result + "..." : result);
 }
 
 void Hash::add(std::span<const std::uint8_t> bytes) {

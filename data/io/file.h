@@ -77,7 +77,7 @@ bool exists(const std::string& path);
 std::string first_few(std::span<const std::string> names);
 
 // Text from a file, safe to print: control characters as \xNN, cut at 200 bytes.
-std::string printable(std::string_view text);
+std::string shown(std::string_view text);
 
 // Running 64-bit hash (FNV-1a) of everything that identifies a data set.
 class Hash {

@@ -67,7 +67,7 @@ struct MemoryBound {
   std::uint64_t dataset = 0;  // tables and cached pixels
 
   std::uint64_t total() const { return slots + workers + order + dataset; }
-  std::string text() const;  // "152.3 MiB: 3 slots ..."
+  std::string text() const;  // "152.3 MiB (slots 120.0, workers 8.1, ...)"
 };
 
 // One line: how long the trainer waits, which stage uses the workers' time, and which option would

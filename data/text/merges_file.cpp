@@ -55,11 +55,11 @@ class MergesReader {
       refuse(
           "'{}' has characters that stand for no byte; this is not a file of merges such as "
           "GPT-2's vocab.bpe",
-          printable(text));
+          shown(text));
     bytes = *std::move(found);
     const auto id = ids_.find(bytes);
     if (id == ids_.end())
-      refuse("'{}' is neither a byte nor the result of an earlier line", printable(text));
+      refuse("'{}' is neither a byte nor the result of an earlier line", shown(text));
     return id->second;
   }
 
@@ -69,13 +69,13 @@ class MergesReader {
       refuse(
           "'{}' is not two tokens with a space between them; this is not a file of merges such "
           "as GPT-2's vocab.bpe",
-          printable(line));
+          shown(line));
     std::string left;
     std::string right;
     merges_.push_back({id_of(line.substr(0, space), left), id_of(line.substr(space + 1), right)});
     left += right;
     if (ids_.contains(left) || left == end_of_text_name)
-      refuse("'{}' makes a token that exists already", printable(line));
+      refuse("'{}' makes a token that exists already", shown(line));
     add(std::move(left));
   }
 

@@ -164,13 +164,13 @@ class TokenizerReader {
         type == "Sequence" ? optional_member(processor, "processors") : processor;
     if (!several.is_array())
       unsupported("its post_processor '{}' adds tokens to texts, which is not supported",
-                  printable(type));
+                  shown(type));
     for (const PlainJson& one : several) check_post_processor(one);
   }
 
   std::int64_t id_of(const PlainJson& value, const std::string& token) const {
     if (!value.is_number_integer() || value < 0 || value >= most_vocabulary)
-      refuse("the id of '{}' is not a number from 0 to {}", printable(token), most_vocabulary - 1);
+      refuse("the id of '{}' is not a number from 0 to {}", shown(token), most_vocabulary - 1);
     return value.get<std::int64_t>();
   }
 
@@ -197,10 +197,10 @@ class TokenizerReader {
       if (optional_member(token, "special") == false)
         unsupported(
             "the added token '{}' is not special: it is matched in text, which is not supported",
-            printable(content));
+            shown(content));
       const auto [found, is_new] = ids_.emplace(content, id);
       if (found->second != id)
-        refuse("the token '{}' has the ids {} and {}", printable(content), found->second, id);
+        refuse("the token '{}' has the ids {} and {}", shown(content), found->second, id);
       added_.insert(content);
     }
   }
@@ -209,12 +209,12 @@ class TokenizerReader {
     texts_.assign(ids_.size(), nullptr);
     for (const auto& [token, id] : ids_) {
       if (static_cast<std::size_t>(id) >= texts_.size())
-        unsupported("the token '{}' has the id {}, but there are {} tokens", printable(token), id,
+        unsupported("the token '{}' has the id {}, but there are {} tokens", shown(token), id,
                     texts_.size());
       const std::string*& text = texts_[static_cast<std::size_t>(id)];
       if (text != nullptr)
-        refuse("the tokens '{}' and '{}' have the same id {}", printable(std::min(*text, token)),
-               printable(std::max(*text, token)), id);
+        refuse("the tokens '{}' and '{}' have the same id {}", shown(std::min(*text, token)),
+               shown(std::max(*text, token)), id);
       text = &token;
     }
   }
@@ -227,7 +227,7 @@ class TokenizerReader {
     for (const std::string* text : texts_) {
       const Character first = text->empty() ? Character{0, 0, false} : first_character(*text);
       if (!first.valid || first.bytes != text->size())
-        refuse("the token '{}' is not one character", printable(*text));
+        refuse("the token '{}' is not one character", shown(*text));
       all += first.code;
     }
     return make_character_tokenizer(std::move(all));
@@ -237,7 +237,7 @@ class TokenizerReader {
     if (added_.contains(token)) return token;
     std::optional<std::string> bytes = bytes_of_printable(token);
     if (!bytes || bytes->empty())
-      refuse("the token '{}' has characters that stand for no byte", printable(token));
+      refuse("the token '{}' has characters that stand for no byte", shown(token));
     return *std::move(bytes);
   }
 
@@ -284,18 +284,18 @@ class TokenizerReader {
       const auto id = [&](const std::string& token) {
         const auto found = ids_.find(token);
         if (found == ids_.end() || added_.contains(token))
-          refuse("merge {}: the token '{}' is not in model.vocab", number, printable(token));
+          refuse("merge {}: the token '{}' is not in model.vocab", number, shown(token));
         return found->second;
       };
       const Merge merge{id(left), id(right), id(left + right)};
       for (const std::int32_t part : {merge.left, merge.right})
         if (!made[static_cast<std::size_t>(part)])
           refuse("merge {}: the token '{}' is made by a later merge or by none", number,
-                 printable(*texts_[static_cast<std::size_t>(part)]));
+                 shown(*texts_[static_cast<std::size_t>(part)]));
       const auto key = std::uint64_t{static_cast<std::uint32_t>(merge.left)} << 32 |
                        static_cast<std::uint32_t>(merge.right);
       if (!pairs.insert(key).second)
-        refuse("merge {}: '{} {}' occurs twice", number, printable(left), printable(right));
+        refuse("merge {}: '{} {}' occurs twice", number, shown(left), shown(right));
       made[static_cast<std::size_t>(merge.merged)] = 1;
       merges.push_back(merge);
     }

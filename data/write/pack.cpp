@@ -158,7 +158,7 @@ std::string class_lines(const Dataset& set) {
       fail<DataError>(
           "{}: the class '{}' is empty or contains a line end, which classes.txt does not allow; "
           "give it another name",
-          set.path(), printable(name));
+          set.path(), shown(name));
     lines += name + '\n';
   }
   return lines;

@@ -205,46 +205,6 @@ std::string input_text(const Value& value) {
                      value.layout.tag.empty() ? value.type.shape.text() : value.layout.tag);
 }
 
-}  // namespace
-
-std::string explain(const Program& program) {
-  return fmt::format(
-      "{} calls on {}: {}\n\n{}\n"
-      "MiB: inputs and outputs once. F/B: FLOP a byte. at: MiB into the arena of the first output; "
-      "= in an input's place; store: persists.{}\n\n{}\n{}",
-      program.calls().size(), program.backend().name(), program.backend().describe(),
-      explain_calls(program), program.lanes().used() ? " |: in a second stream, in parallel." : "",
-      explain_memory(program), explain_totals(program));
-}
-
-std::string explain_calls(const Program& program) {
-  Table table({{"#", true},
-               {"call", false, 34},
-               {"shapes", false, 50},
-               {"MFLOP", true},
-               {"MiB", true},
-               {"F/B", true},
-               {"at", true},
-               {"kernel"}});
-  std::string_view current;
-  for (const Call& call : program.calls()) {
-    const Node& node = program.graph().nodes[idx(call.node)];
-    if (step_part(call.phase) != current) {
-      current = step_part(call.phase);
-      table.heading(fmt::format("── {}", current));
-    }
-    const std::string attributes = text(node.op);
-    const bool second_lane = program.lanes().lane[idx(call.node)] != 0;
-    table.add({fmt::format("{}{}", second_lane ? "|" : "", call_number(program, call.node)),
-               call.title + (attributes.empty() ? "" : " " + attributes),
-               operands_text(program.graph(), node), decimals(call.cost.flops / 1e6, 1),
-               fmt::format("{:.2f}", call.cost.bytes / (1 << 20)),
-               decimals(arithmetic_intensity(call.cost.flops, call.cost.bytes), 1),
-               place_text(program, node), call.kernel->implementation()});
-  }
-  return table.text();
-}
-
 std::string explain_memory(const Program& program) {
   const Graph& graph = program.graph();
   const MemoryPlan& plan = program.plan();
@@ -306,6 +266,46 @@ std::string explain_totals(const Program& program) {
     if (const CallTotals t = call_totals(program, name); t.calls > 0)
       add(fmt::format("  {}", name), t);
   add("  step", all);
+  return table.text();
+}
+
+}  // namespace
+
+std::string explain(const Program& program) {
+  return fmt::format(
+      "{} calls on {}: {}\n\n{}\n"
+      "MiB: inputs and outputs once. F/B: FLOP a byte. at: MiB into the arena of the first output; "
+      "= in an input's place; store: persists.{}\n\n{}\n{}",
+      program.calls().size(), program.backend().name(), program.backend().describe(),
+      explain_calls(program), program.lanes().used() ? " |: in a second stream, in parallel." : "",
+      explain_memory(program), explain_totals(program));
+}
+
+std::string explain_calls(const Program& program) {
+  Table table({{"#", true},
+               {"call", false, 34},
+               {"shapes", false, 50},
+               {"MFLOP", true},
+               {"MiB", true},
+               {"F/B", true},
+               {"at", true},
+               {"kernel"}});
+  std::string_view current;
+  for (const Call& call : program.calls()) {
+    const Node& node = program.graph().nodes[idx(call.node)];
+    if (step_part(call.phase) != current) {
+      current = step_part(call.phase);
+      table.heading(fmt::format("── {}", current));
+    }
+    const std::string attributes = text(node.op);
+    const bool second_lane = program.lanes().lane[idx(call.node)] != 0;
+    table.add({fmt::format("{}{}", second_lane ? "|" : "", call_number(program, call.node)),
+               call.title + (attributes.empty() ? "" : " " + attributes),
+               operands_text(program.graph(), node), decimals(call.cost.flops / 1e6, 1),
+               fmt::format("{:.2f}", call.cost.bytes / (1 << 20)),
+               decimals(arithmetic_intensity(call.cost.flops, call.cost.bytes), 1),
+               place_text(program, node), call.kernel->implementation()});
+  }
   return table.text();
 }
 

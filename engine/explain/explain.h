@@ -12,10 +12,8 @@ namespace warpstep {
 
 // Text with aligned columns. Sizes of calls are those of the logical types, the least that any
 // backend must move; sizes of memory are those that this backend allocates.
-std::string explain(const Program& program);  // all of the following, under one heading
+std::string explain(const Program& program);  // calls, memory and totals, under one heading
 std::string explain_calls(const Program& program);
-std::string explain_memory(const Program& program);
-std::string explain_totals(const Program& program);
 // The engine or algorithm and the workspace that the backend's libraries use for each convolution
 // and matrix product.
 std::string explain_plans(const Program& program);

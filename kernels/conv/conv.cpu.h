@@ -46,8 +46,7 @@ std::unique_ptr<Kernel> depthwise_data_grad(const Conv& op, const Shape& x, cons
 std::unique_ptr<Kernel> depthwise_weight_grad(const Conv& op, const Shape& x, const Shape& z,
                                               DType dtype);
 
-// products.cpu.cpp: matrix products over windows, for every shape, of elements stored as T: float
-// or Bf16.
+// products.cpu.cpp: matrix products over windows, for every shape, in f32 or bf16.
 
 std::unique_ptr<Kernel> product_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype);
 std::unique_ptr<Kernel> product_data_grad(const Conv& op, const Shape& x, const Shape& z,

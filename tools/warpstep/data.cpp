@@ -136,7 +136,7 @@ void print(const std::string& split, const Json& set) {
   std::size_t shown = 0;
   for (const auto& [name, count] : set["classes"].items()) {
     if (shown++ == most) break;
-    fmt::print("  {:<16} {:>8}\n", data::printable(name), count.get<std::uint64_t>());
+    fmt::print("  {:<16} {:>8}\n", data::shown(name), count.get<std::uint64_t>());
   }
   if (set["classes"].size() > most) {
     fmt::print("  and {} more classes (--json has all)\n", set["classes"].size() - most);

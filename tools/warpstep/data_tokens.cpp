@@ -83,7 +83,7 @@ int token_info(const std::string& spec, double val_split, bool json) {
   }
   for (const char* split : {"train", "val"})
     if (all.contains(split)) print_tokens(split, all[split]);
-  fmt::print("vocabulary: {} (by {})\n", data.vocabulary, data::printable(data.vocabulary_from));
+  fmt::print("vocabulary: {} (by {})\n", data.vocabulary, data::shown(data.vocabulary_from));
   if (data.tokenizer) fmt::print("tokenizer: {}\n", data.tokenizer_name);
   return done;
 }

@@ -111,14 +111,14 @@ void print_confusion(const Confusion& counts, const std::vector<std::string>& cl
   TextTable table{{{"class"}, {"images", true}, {"correct", true}}, {}};
   const bool whole = classes.size() <= most_columns;
   for (std::size_t j = 0; whole && j < classes.size(); ++j)
-    table.columns.push_back({data::printable(classes[j]), true});
+    table.columns.push_back({data::shown(classes[j]), true});
   std::vector<std::tuple<std::int64_t, std::size_t, std::size_t>> pairs;
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const std::int64_t images = sum(counts[i]);
     const double share =
         images ? static_cast<double>(counts[i][i]) / static_cast<double>(images) : 0;
     auto& row = table.rows.emplace_back(
-        std::vector{data::printable(classes[i]), grouped(images), images ? percent(share) : "-"});
+        std::vector{data::shown(classes[i]), grouped(images), images ? percent(share) : "-"});
     for (std::size_t j = 0; j < classes.size(); ++j) {
       if (whole) row.push_back(grouped(counts[i][j]));
       if (i != j && counts[i][j] > 0) pairs.emplace_back(-counts[i][j], i, j);
@@ -130,7 +130,7 @@ void print_confusion(const Confusion& counts, const std::vector<std::string>& cl
   fmt::print("most often confused:\n");
   for (std::size_t k = 0; k < std::min(pairs.size(), most_pairs); ++k) {
     const auto& [count, i, j] = pairs[k];
-    fmt::print("  {} taken for {}: {}\n", data::printable(classes[i]), data::printable(classes[j]),
+    fmt::print("  {} taken for {}: {}\n", data::shown(classes[i]), data::shown(classes[j]),
                grouped(-count));
   }
 }
@@ -307,7 +307,7 @@ void note_other_names(const data::Dataset& set, const std::vector<std::string>& 
   if (theirs == then.end() || ours == now.end()) return;
   say("note: {}: class {} is '{}', and in the run '{}'; the model knows a class by its number, so "
       "the accuracy means little if the names do\n",
-      set.path(), ours - now.begin(), data::printable(*ours), data::printable(*theirs));
+      set.path(), ours - now.begin(), data::shown(*ours), data::shown(*theirs));
 }
 
 // What would otherwise be reported as tensors of other shapes, or counts of --mean.

@@ -116,7 +116,7 @@ void note_single_class(const Source& training) {
   if (training.is_text() || training.dataset->classes().size() > 1) return;
   say("the data have one class, {}: there is nothing to tell apart, and every accuracy is 100 %; "
       "classes are the folders of DIR/train, or the labels in a file (docs/data.md)\n",
-      data::printable(training.dataset->classes().front()));
+      data::shown(training.dataset->classes().front()));
 }
 
 }  // namespace

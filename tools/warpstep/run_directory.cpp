@@ -46,7 +46,7 @@ std::string content(int descriptor) {
   std::array<char, 512> text{};
   const ssize_t bytes = ::pread(descriptor, text.data(), text.size(), 0);
   const std::string_view line(text.data(), bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
-  return line.empty() ? "another process" : data::printable(line.substr(0, line.find('\n')));
+  return line.empty() ? "another process" : data::shown(line.substr(0, line.find('\n')));
 }
 
 // Whether `path` still names the open file: its last holder may have removed it meanwhile.
@@ -323,7 +323,7 @@ void refuse_names_of_a_run(const fs::path& path) {
   fail<UsageError>(
       "--out {} is not empty and holds no run ({}); choose another --out, or --overwrite to write "
       "the run's files beside those",
-      path.string(), data::printable(entry.filename().string()));
+      path.string(), data::shown(entry.filename().string()));
 }
 
 }  // namespace

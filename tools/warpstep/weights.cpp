@@ -172,7 +172,7 @@ void print_tensor(const Json& tensor, std::size_t width, bool odd) {
   };
   const auto shape = tensor["shape"].get<std::vector<std::uint64_t>>();
   fmt::print("{:<{}}  {:<5} {:<16} {:>13} {:>14} {:>11} {:>11} {:>11} {:>11}",
-             data::printable(tensor["name"].get<std::string>()), width,
+             data::shown(tensor["name"].get<std::string>()), width,
              tensor["dtype"].get<std::string>(), fmt::format("[{}]", fmt::join(shape, ",")),
              count(tensor["elements"].get<std::uint64_t>()),
              count(tensor["bytes"].get<std::uint64_t>()), number("min"), number("max"),
@@ -192,7 +192,7 @@ void print_metadata(const Json& metadata) {
       continue;
     }
     const auto text = value.get<std::string>();
-    fmt::print("  {} = {}{}\n", data::printable(key), data::printable(text.substr(0, longest)),
+    fmt::print("  {} = {}{}\n", data::shown(key), data::shown(text.substr(0, longest)),
                text.size() > longest ? fmt::format("... ({} bytes)", text.size()) : "");
   }
   if (checksums > 0) fmt::print("  and the checksums of {} tensors\n", checksums);
@@ -202,7 +202,7 @@ void print_metadata(const Json& metadata) {
 void print(const Json& file) {
   std::size_t width = 4;
   for (const Json& tensor : file["tensors"])
-    width = std::max(width, data::printable(tensor["name"].get<std::string>()).size());
+    width = std::max(width, data::shown(tensor["name"].get<std::string>()).size());
   const Totals totals = totals_of(file["tensors"]);
   const bool odd = totals.nan + totals.infinite > 0;
   fmt::print("{:<{}}  {:<5} {:<16} {:>13} {:>14} {:>11} {:>11} {:>11} {:>11}{}\n", "name", width,

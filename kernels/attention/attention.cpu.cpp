@@ -38,52 +38,26 @@ struct PairBlock {
   }
 };
 
-#if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
-namespace attention_avx512 {
-constexpr int register_lanes = 16, tile_rows = 14;
-#include "kernels/attention/attention.inc"
-}  // namespace attention_avx512
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace attention_avx2 {
-constexpr int register_lanes = 8, tile_rows = 6;
-#include "kernels/attention/attention.inc"
-}  // namespace attention_avx2
-#pragma GCC pop_options
-#endif
-
-namespace attention_plain {
-constexpr int register_lanes = 4, tile_rows = 4;
-#include "kernels/attention/attention.inc"
-}  // namespace attention_plain
-
+// What they do: attention.inc.
 struct AttentionLoops {
-  decltype(&attention_plain::scores) scores;
-  decltype(&attention_plain::sums_of_keys) sums_of_keys;
-  decltype(&attention_plain::sums_of_rows) sums_of_rows;
+  void (*scores)(const PairBlock& block, const float* a, std::int64_t a_row, std::int64_t depth,
+                 const float* b, float* s, std::int64_t s_row);
+  void (*sums_of_keys)(const PairBlock& block, const float* p, std::int64_t p_row, const float* b,
+                       std::int64_t b_rows, std::int64_t columns, float* c, std::int64_t c_row,
+                       bool accumulate);
+  void (*sums_of_rows)(const PairBlock& block, const float* p, std::int64_t p_row, const float* b,
+                       std::int64_t b_row, std::int64_t columns, float* c, std::int64_t c_row);
   std::int64_t strip_rows;
   int panel;  // columns of a tile
 };
 
-const AttentionLoops& attention_loops() {
-  static const AttentionLoops best = [] {
-#define WARPSTEP_LOOPS(set)                                                               \
-  AttentionLoops {                                                                        \
-    set::scores, set::sums_of_keys, set::sums_of_rows, set::strip_rows, set::tile_columns \
-  }
-#if defined(__x86_64__)
-    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(attention_avx512);
-    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(attention_avx2);
-#endif
-    return WARPSTEP_LOOPS(attention_plain);
-#undef WARPSTEP_LOOPS
-  }();
-  return best;
-}
+namespace attention {
+#define WARPSTEP_SOURCE "kernels/attention/attention.inc"
+#include "kernels/cpu/each_set.inc"
+}  // namespace attention
+
+const AttentionLoops& attention_loops =
+    of_isa(attention::avx512::loops, attention::avx2::loops, attention::plain::loops);
 
 // Rows of scores are computed in groups of this many; what a row does not see becomes zero.
 constexpr std::int64_t group = 16;
@@ -195,7 +169,7 @@ void Normalizer::add_block(const PairBlock& pairs, std::int64_t row, float* s, f
 }
 
 std::int64_t in_panels(std::int64_t count) {
-  const std::int64_t panel = attention_loops().panel;
+  const std::int64_t panel = attention_loops.panel;
   return (count + panel - 1) / panel * panel;
 }
 
@@ -223,7 +197,7 @@ class HeadKernel {
   }
 
  protected:
-  static std::int64_t strip_rows() { return attention_loops().strip_rows; }
+  static std::int64_t strip_rows() { return attention_loops.strip_rows; }
   std::int64_t features() const { return rows_.features; }
   std::int64_t padded() const { return in_panels(features()); }  // products write whole tiles
   std::int64_t row() const { return 3 * rows_.channels(); }
@@ -239,11 +213,10 @@ class HeadKernel {
 
   // to [panels of keys][D, panel] and to [panels of D][keys, panel], from rows of qkv.
   void pack_features(const float* from, std::int64_t keys, float* to) const {
-    by_keys_->pack(from, {0, keys}, attention_loops().panel, true, {0, features()}, nullptr, to);
+    by_keys_->pack(from, {0, keys}, attention_loops.panel, true, {0, features()}, nullptr, to);
   }
   void pack_keys(const float* from, std::int64_t keys, float* to) const {
-    by_features_->pack(from, {0, features()}, attention_loops().panel, true, {0, keys}, nullptr,
-                       to);
+    by_features_->pack(from, {0, features()}, attention_loops.panel, true, {0, keys}, nullptr, to);
   }
 
   PairBlock block(std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t keys) const {
@@ -318,8 +291,8 @@ class AttentionForward : HeadKernel {
     std::array<Normalizer, 64> normalizers;
     for (std::int64_t j = 0; j < rows_.visible(i + count - 1); j += block_keys_) {
       const PairBlock pairs = block(i, count, j, block_keys_);
-      attention_loops().scores(pairs, scratch + queries_, padded(), features(),
-                               scratch + keys_ + j * features(), scratch + scores_, score_row());
+      attention_loops.scores(pairs, scratch + queries_, padded(), features(),
+                             scratch + keys_ + j * features(), scratch + scores_, score_row());
       for (std::int64_t r = 0; r < count; ++r) {
         normalizers[idx(r)].add_block(pairs, r, scratch + scores_ + r * score_row(),
                                       scratch + sums_ + r * padded(), features());
@@ -330,9 +303,9 @@ class AttentionForward : HeadKernel {
                     factors(*as<StepState>(b.in[1]), task, i + r, j, seen, scratch + factors_),
                     seen);
       }
-      attention_loops().sums_of_keys(pairs, scratch + scores_, score_row(),
-                                     scratch + values_ + j * attention_loops().panel, rows_.length,
-                                     features(), scratch + sums_, padded(), j > 0);
+      attention_loops.sums_of_keys(pairs, scratch + scores_, score_row(),
+                                   scratch + values_ + j * attention_loops.panel, rows_.length,
+                                   features(), scratch + sums_, padded(), j > 0);
     }
     float* o = as<float>(b.out[0]) + rows_.offset(task, 1) + i * rows_.channels();
     float* statistics = as<float>(b.out[1]) + task * rows_.length + i;
@@ -400,7 +373,7 @@ class AttentionBackward : HeadKernel {
 
   void strip(const Buffers& b, std::int64_t task, std::int64_t i, std::int64_t j, std::int64_t keys,
              float* scratch) const {
-    const AttentionLoops& loops = attention_loops();
+    const AttentionLoops& loops = attention_loops;
     const std::int64_t count = std::min(strip_rows(), rows_.length - i);
     const PairBlock pairs = block(i, count, j, keys);
     const auto scale = static_cast<float>(rows_.scale());
@@ -456,7 +429,7 @@ template <class Kernel_>
 std::unique_ptr<Kernel> attention_kernel(const Attention& op, const Shape& qkv) {
   const auto kernel = std::make_shared<const Kernel_>(op, qkv);
   return host_kernel(
-      fmt::format("strips of {} queries, {}", attention_loops().strip_rows, name(cpu_isa())),
+      fmt::format("strips of {} queries, {}", attention_loops.strip_rows, name(cpu_isa())),
       [kernel](const Buffers& b) { kernel->run(b); }, kernel->workspace_bytes());
 }
 
@@ -473,20 +446,20 @@ ContinuedAttention::ContinuedAttention(std::int64_t count, std::int64_t features
   // Operand::pack() may write 16 floats beyond.
   keys_ = pieces.take(most_keys * features + group);
   values_ = pieces.take(most_keys * in_panels(features));
-  scores_ = pieces.take(attention_loops().strip_rows * most_score_row);
+  scores_ = pieces.take(attention_loops.strip_rows * most_score_row);
   sums_ = pieces.take(count * in_panels(features));
   normalizers_ = pieces.take(2 * count);
   floats_ = pieces.floats;
 }
 
 std::string ContinuedAttention::implementation() const {
-  return fmt::format("strips of {} queries, {}", std::min(count_, attention_loops().strip_rows),
+  return fmt::format("strips of {} queries, {}", std::min(count_, attention_loops.strip_rows),
                      name(cpu_isa()));
 }
 
 void ContinuedAttention::run(const float* queries, std::int64_t first, const float* keys,
                              const float* values, float* o, float* scratch) const {
-  const AttentionLoops& loops = attention_loops();
+  const AttentionLoops& loops = attention_loops;
   const std::int64_t padded = in_panels(features_);
   auto* normalizers = reinterpret_cast<Normalizer*>(scratch + normalizers_);
   std::fill_n(normalizers, count_, Normalizer{});

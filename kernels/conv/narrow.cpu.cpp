@@ -13,6 +13,7 @@
 
 #include "engine/core/cpu_isa.h"
 #include "kernels/cpu/strided_tile.h"
+#include "kernels/cpu/team.h"
 #include "kernels/cpu/widened.h"
 
 namespace warpstep::cpu {
@@ -29,51 +30,25 @@ struct NarrowTile {
   bool relu;
 };
 
-#if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
-namespace narrow_avx512 {
-constexpr int register_lanes = 16, tile_rows = 14;
-#include "kernels/conv/narrow.inc"
-}  // namespace narrow_avx512
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace narrow_avx2 {
-constexpr int register_lanes = 8, tile_rows = 6;
-#include "kernels/conv/narrow.inc"
-}  // namespace narrow_avx2
-#pragma GCC pop_options
-#endif
-
-namespace narrow_plain {
-constexpr int register_lanes = 4, tile_rows = 4;
-#include "kernels/conv/narrow.inc"
-}  // namespace narrow_plain
-
-struct Loops {
-  decltype(&narrow_plain::convolve_row) convolve_row;
-  decltype(&narrow_plain::correlate_row) correlate_row;
-  decltype(&narrow_plain::add_pixels) add_pixels;
+// What they do: narrow.inc.
+struct NarrowLoops {
+  void (*convolve_row)(const NarrowTile& row, std::int64_t pixels, std::int64_t out,
+                       std::int64_t width);
+  void (*correlate_row)(const float* d_z, std::int64_t out, std::int64_t pixels,
+                        const float* const* taps, std::int64_t count, std::int64_t pixel,
+                        float* sums);
+  void (*add_pixels)(const float* d_z, std::int64_t out, std::int64_t pixels, float* scratch,
+                     float* sums);
   std::int64_t lanes;
 };
 
-const Loops& narrow_loops() {
-  static const Loops best = [] {
-#define WARPSTEP_LOOPS(set)                                                     \
-  Loops {                                                                       \
-    set::convolve_row, set::correlate_row, set::add_pixels, set::register_lanes \
-  }
-#if defined(__x86_64__)
-    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(narrow_avx512);
-    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(narrow_avx2);
-#endif
-    return WARPSTEP_LOOPS(narrow_plain);
-#undef WARPSTEP_LOOPS
-  }();
-  return best;
-}
+namespace narrow {
+#define WARPSTEP_SOURCE "kernels/conv/narrow.inc"
+#include "kernels/cpu/each_set.inc"
+}  // namespace narrow
+
+const NarrowLoops& narrow_loops =
+    of_isa(narrow::avx512::loops, narrow::avx2::loops, narrow::plain::loops);
 
 void copy_floats(const float* from, std::int64_t count, float* to) {
   std::copy_n(from, count, to);
@@ -102,7 +77,7 @@ struct Narrow {
   std::int64_t rows() const { return images * out_height; }
   // A product reads whole vectors beyond the last tap of a line.
   std::int64_t line_floats() const {
-    return ((width + 2 * op.padding) * channels + 2 * narrow_loops().lanes + 15) / 16 * 16;
+    return ((width + 2 * op.padding) * channels + 2 * narrow_loops.lanes + 15) / 16 * 16;
   }
   std::int64_t lines_floats() const { return op.kernel * line_floats(); }
   std::int64_t z_row() const { return out_width * op.out; }
@@ -136,7 +111,7 @@ std::string implementation() {
 
 // Output channels per panel: two vectors, or fewer if they would be half empty.
 std::int64_t panel_width(std::int64_t out) {
-  const std::int64_t lanes = narrow_loops().lanes;
+  const std::int64_t lanes = narrow_loops.lanes;
   if (lanes > 8 && out <= 8) return 8;
   return out <= lanes ? lanes : 2 * lanes;
 }
@@ -173,9 +148,9 @@ std::unique_ptr<Kernel> conv_of(const Narrow& s) {
         T* z = as<T>(b.out[0]) + row * s.z_row();
         float* floats = scratch + s.lines_floats();
         if constexpr (std::is_same_v<T, float>) floats = z;
-        narrow_loops().convolve_row({lines.data(), 0, op.stride * s.channels, op.kernel, s.depth(),
-                                     packed, added, floats, op.out, 0, op.relu},
-                                    s.out_width, op.out, width);
+        narrow_loops.convolve_row({lines.data(), 0, op.stride * s.channels, op.kernel, s.depth(),
+                                   packed, added, floats, op.out, 0, op.relu},
+                                  s.out_width, op.out, width);
         if constexpr (!std::is_same_v<T, float>) to_bf16(floats, s.z_row(), z);
       }
     }
@@ -188,7 +163,7 @@ std::unique_ptr<Kernel> conv_of(const Narrow& s) {
 template <class T>
 std::unique_ptr<Kernel> weight_grad_of(const Narrow& s) {
   const Conv& op = s.op;
-  const std::int64_t lanes = narrow_loops().lanes;
+  const std::int64_t lanes = narrow_loops.lanes;
   const std::int64_t vectors = (s.depth() + lanes - 1) / lanes;  // of a line
   const std::int64_t row = op.kernel * vectors * lanes;
   const std::int64_t own = s.lines_floats() + s.z_floats<T>();
@@ -214,10 +189,10 @@ std::unique_ptr<Kernel> weight_grad_of(const Narrow& s) {
           to_floats(stored, s.z_row(), scratch + s.lines_floats());
           d_z = scratch + s.lines_floats();
         }
-        narrow_loops().correlate_row(d_z, op.out, s.out_width, taps.data(), op.kernel * vectors,
-                                     op.stride * s.channels, sums);
+        narrow_loops.correlate_row(d_z, op.out, s.out_width, taps.data(), op.kernel * vectors,
+                                   op.stride * s.channels, sums);
         float* of_bias = sums + op.out * row;
-        if (op.bias) narrow_loops().add_pixels(d_z, op.out, s.out_width, of_bias + op.out, of_bias);
+        if (op.bias) narrow_loops.add_pixels(d_z, op.out, s.out_width, of_bias + op.out, of_bias);
       }
     }
     const auto sum_at = [&](std::int64_t i) {

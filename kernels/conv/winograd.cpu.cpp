@@ -53,62 +53,35 @@ struct Winograd {
   }
 };
 
-#if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
-namespace winograd_avx512 {
-constexpr int register_lanes = 16, tile_rows = 14;
-#include "kernels/conv/winograd.inc"
-}  // namespace winograd_avx512
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace winograd_avx2 {
-constexpr int register_lanes = 8, tile_rows = 6;
-#include "kernels/conv/winograd.inc"
-}  // namespace winograd_avx2
-#pragma GCC pop_options
-#endif
-
-namespace winograd_plain {
-constexpr int register_lanes = 4, tile_rows = 4;
-#include "kernels/conv/winograd.inc"
-}  // namespace winograd_plain
-
-// The loops over images, weights and biases stored as T.
+// The loops over images, weights and biases stored as T. What they do: winograd.inc.
 template <class T>
-struct Loops {
-  decltype(&winograd_plain::prepare_weights<T>) prepare_weights;
-  decltype(&winograd_plain::convolve_tiles<T>) convolve_tiles;
-  decltype(&winograd_plain::transform_tiles<T>) transform_tiles;
-  decltype(&winograd_plain::finish<T>) finish;
-  decltype(&winograd_plain::correlate) correlate;
+struct WinogradLoops {
+  void (*prepare_weights)(const Winograd& w, const T* weight, std::int64_t begin, std::int64_t end,
+                          float* u);
+  void (*convolve_tiles)(const Winograd& w, const T* x, const unsigned char* in_index,
+                         const float* u, const T* bias, T* z, unsigned char* out_index,
+                         std::int64_t first, std::int64_t count, float* scratch);
+  void (*transform_tiles)(const Winograd& w, const T* x, const T* d_z, const unsigned char* index,
+                          std::int64_t first, std::int64_t count, float* v, std::int64_t v_stride,
+                          float* q, std::int64_t q_stride);
+  void (*finish)(const Winograd& w, const float* d_u, std::int64_t begin, std::int64_t end,
+                 T* d_weight);
+  void (*correlate)(const Winograd& w, std::int64_t begin, std::int64_t end, const float* v,
+                    const float* q, std::int64_t count, bool accumulate, float* d_u);
 };
 
-// Of bf16 there are only those with AVX-512: the backend has no bf16 without it.
+namespace winograd {
+#define WARPSTEP_SOURCE "kernels/conv/winograd.inc"
+#include "kernels/cpu/each_set.inc"
+}  // namespace winograd
+
 template <class T>
-const Loops<T>& winograd_loops() {
-  static const Loops<T> best = [] {
-#define WARPSTEP_LOOPS(set)                                                                   \
-  Loops<T> {                                                                                  \
-    set::prepare_weights<T>, set::convolve_tiles<T>, set::transform_tiles<T>, set::finish<T>, \
-        set::correlate                                                                        \
-  }
-#if defined(__x86_64__)
-    if constexpr (std::is_same_v<T, Bf16>)
-      return WARPSTEP_LOOPS(winograd_avx512);
-    else if (cpu_isa() == CpuIsa::avx512)
-      return WARPSTEP_LOOPS(winograd_avx512);
-    else if (cpu_isa() == CpuIsa::avx2)
-      return WARPSTEP_LOOPS(winograd_avx2);
-    else
-#endif
-      return WARPSTEP_LOOPS(winograd_plain);
-#undef WARPSTEP_LOOPS
-  }();
-  return best;
-}
+const WinogradLoops<T>& winograd_loops = of_isa(winograd::avx512::loops<T>,
+                                                winograd::avx2::loops<T>,
+                                                winograd::plain::loops<T>);
+// Only these: the backend has no bf16 without AVX-512.
+template <>
+const WinogradLoops<Bf16>& winograd_loops<Bf16> = winograd::avx512::loops<Bf16>;
 
 std::int64_t floats_per_tile(const Winograd& w) {
   return 36 * (w.in + w.padded());
@@ -141,7 +114,7 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   const std::int64_t tiles = (w.tiles() + shares - 1) / shares;
   const std::int64_t block_floats = tiles * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
   const auto run = [=](const Buffers& b) {
-    const Loops<T>& loops = winograd_loops<T>();
+    const WinogradLoops<T>& loops = winograd_loops<T>;
     auto* u = as<float>(b.workspace);
     const T* bias = at.bias < 0 ? nullptr : as<T>(b.in[idx(at.bias)]);
     const auto* in_index = at.in_index < 0 ? nullptr : as<std::uint8_t>(b.in[idx(at.in_index)]);
@@ -247,15 +220,15 @@ struct TileSums {
   template <class T>
   void transform(const T* x, const T* d_z, const std::uint8_t* index, std::int64_t first,
                  std::int64_t count, std::int64_t at, float* sums) const {
-    winograd_loops<T>().transform_tiles(w, x, d_z, index, first, count, sums + v() + at * w.in,
-                                        v_stride(), sums + q() + at * w.padded(), q_stride());
+    winograd_loops<T>.transform_tiles(w, x, d_z, index, first, count, sums + v() + at * w.in,
+                                      v_stride(), sums + q() + at * w.padded(), q_stride());
   }
   // Adds a chunk of `count` tiles to the sums of input channels [begin, end) of position p.
   void add(std::int64_t p, std::int64_t begin, std::int64_t end, std::int64_t count, bool is_first,
            float* sums) const {
-    winograd_loops<float>().correlate(w, begin, end, sums + v() + p * v_stride(),
-                                      sums + q() + p * q_stride(), count, !is_first,
-                                      sums + p * w.weight_stride());
+    winograd_loops<float>.correlate(w, begin, end, sums + v() + p * v_stride(),
+                                    sums + q() + p * q_stride(), count, !is_first,
+                                    sums + p * w.weight_stride());
   }
   void add_bias(std::int64_t count, bool is_first, float* sums) const {
     const float* of_tiles = sums + q() + 36 * q_stride();
@@ -356,7 +329,7 @@ std::unique_ptr<Kernel> weight_grad(const Conv& op, const Winograd& w) {
     for (std::int64_t i = 0; i < ranges; ++i) {
       const std::int64_t begin = i * 16, end = i + 1 < ranges ? begin + 16 : w.in;
       add_parts(sharing, begin, end, workspace);
-      winograd_loops<T>().finish(w, workspace, begin, end, as<T>(b.out[0]));
+      winograd_loops<T>.finish(w, workspace, begin, end, as<T>(b.out[0]));
     }
     if (!bias) return;
     for (std::int64_t o = 0; o < w.out; ++o) {

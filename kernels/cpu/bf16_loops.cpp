@@ -142,18 +142,13 @@ __attribute__((noinline)) void dot_tile_of(const Bf16Tile& t, int first) {
 }
 
 inline void dot_tiles(const Bf16Tile& t) {
-  typedef void (*Run)(const Bf16Tile&, int);
-#define WARPSTEP_TILE(rows) \
-  { dot_tile_of<rows, 1>, dot_tile_of<rows, 2> }
-  static constexpr Run runs[tile_rows][2] = {WARPSTEP_TILE(1),  WARPSTEP_TILE(2), WARPSTEP_TILE(3),
-                                             WARPSTEP_TILE(4),  WARPSTEP_TILE(5), WARPSTEP_TILE(6),
-                                             WARPSTEP_TILE(7),  WARPSTEP_TILE(8), WARPSTEP_TILE(9),
-                                             WARPSTEP_TILE(10), WARPSTEP_TILE(11)};
-#undef WARPSTEP_TILE
+  static constexpr auto runs = tile_table<tile_rows>([]<int rows>() {
+    return tile_table<tile_vectors>([]<int vectors>() { return dot_tile_of<rows, vectors>; });
+  });
   const int parts = (t.rows + tile_rows - 1) / tile_rows;
   for (int p = 0; p < parts; ++p) {
     const int begin = t.rows * p / parts, end = t.rows * (p + 1) / parts;
-    runs[end - begin - 1][t.columns > 16](t, begin);
+    runs.of[end - begin - 1].of[t.columns > 16](t, begin);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "engine/core/cpu_isa.h"
 #include "kernels/cpu/gemm_loops.h"
 #include "kernels/cpu/strided_tile.h"
+#include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -79,28 +80,10 @@ class Ahead {
   std::int64_t row_ = 0;
 };
 
-#if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
-namespace gemm_avx512 {
-constexpr int register_lanes = 16, tile_rows = 14;
-#include "kernels/cpu/gemm.inc"
-}  // namespace gemm_avx512
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace gemm_avx2 {
-constexpr int register_lanes = 8, tile_rows = 6;
-#include "kernels/cpu/gemm.inc"
-}  // namespace gemm_avx2
-#pragma GCC pop_options
-#endif
-
-namespace gemm_plain {
-constexpr int register_lanes = 4, tile_rows = 4;
-#include "kernels/cpu/gemm.inc"
-}  // namespace gemm_plain
+namespace gemm {
+#define WARPSTEP_SOURCE "kernels/cpu/gemm.inc"
+#include "kernels/cpu/each_set.inc"
+}  // namespace gemm
 
 // What pack() reads for a block of a matrix; windows are left to the caches.
 void add_block(Ahead& ahead, const Operand& operand, const float* data, Range outer, Range depth) {
@@ -125,19 +108,7 @@ std::int64_t rounded(std::int64_t floats) {
 }  // namespace
 
 const GemmLoops& gemm_loops() {
-  static const GemmLoops best = [] {
-#define WARPSTEP_LOOPS(set)                                                           \
-  GemmLoops {                                                                         \
-    set::multiply, set::dot_rows, set::pack_rows, set::pack_columns, set::pack_lines, \
-        set::tile_rows, set::tile_columns                                             \
-  }
-#if defined(__x86_64__)
-    if (cpu_isa() == CpuIsa::avx512) return WARPSTEP_LOOPS(gemm_avx512);
-    if (cpu_isa() == CpuIsa::avx2) return WARPSTEP_LOOPS(gemm_avx2);
-#endif
-    return WARPSTEP_LOOPS(gemm_plain);
-#undef WARPSTEP_LOOPS
-  }();
+  static const GemmLoops best = of_isa(gemm::avx512::loops, gemm::avx2::loops, gemm::plain::loops);
   return best;
 }
 

@@ -65,6 +65,12 @@ inline std::int64_t vector_lanes() {
   return cpu_isa() == CpuIsa::avx512 ? 16 : cpu_isa() == CpuIsa::avx2 ? 8 : 4;
 }
 
+// That of cpu_isa(), of what there is for each instruction set.
+template <class L>
+const L& of_isa(const L& avx512, const L& avx2, const L& plain) {
+  return cpu_isa() == CpuIsa::avx512 ? avx512 : cpu_isa() == CpuIsa::avx2 ? avx2 : plain;
+}
+
 // While it exists, parallel loops of the calling thread have that many threads. OpenMP's number
 // belongs to each calling thread, which may use several backends, and other programs' code.
 class TeamSize {

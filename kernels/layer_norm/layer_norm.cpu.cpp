@@ -52,35 +52,13 @@ struct LayerNormLoops {
                        std::int64_t end);
 };
 
-#if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,fma")
-namespace layer_norm_avx512 {
-constexpr int register_lanes = 16, tile_rows = 14;
-#include "kernels/layer_norm/layer_norm.inc"
-}  // namespace layer_norm_avx512
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace layer_norm_avx2 {
-constexpr int register_lanes = 8, tile_rows = 6;
-#include "kernels/layer_norm/layer_norm.inc"
-}  // namespace layer_norm_avx2
-#pragma GCC pop_options
-#endif
-
-namespace layer_norm_plain {
-constexpr int register_lanes = 4, tile_rows = 4;
-#include "kernels/layer_norm/layer_norm.inc"
-}  // namespace layer_norm_plain
+namespace layer_norm {
+#define WARPSTEP_SOURCE "kernels/layer_norm/layer_norm.inc"
+#include "kernels/cpu/each_set.inc"
+}  // namespace layer_norm
 
 const LayerNormLoops& layer_norm_loops() {
-#if defined(__x86_64__)
-  if (cpu_isa() == CpuIsa::avx512) return layer_norm_avx512::layer_norm_loops;
-  if (cpu_isa() == CpuIsa::avx2) return layer_norm_avx2::layer_norm_loops;
-#endif
-  return layer_norm_plain::layer_norm_loops;
+  return of_isa(layer_norm::avx512::loops, layer_norm::avx2::loops, layer_norm::plain::loops);
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "engine/core/cpu_isa.h"
+#include "kernels/cpu/floats.h"
 #include "kernels/cpu/strided_tile.h"
 #include "kernels/cpu/team.h"
-#include "kernels/cpu/widened.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -49,13 +49,6 @@ namespace narrow {
 
 const NarrowLoops& narrow_loops =
     of_isa(narrow::avx512::loops, narrow::avx2::loops, narrow::plain::loops);
-
-void copy_floats(const float* from, std::int64_t count, float* to) {
-  std::copy_n(from, count, to);
-}
-void copy_floats(const Bf16* from, std::int64_t count, float* to) {
-  to_floats(from, count, to);
-}
 
 constexpr std::int64_t most_kernel = 11, most_channels = 7;
 constexpr std::int64_t most_vectors = (most_kernel * most_channels + 3) / 4;  // of a line of taps
@@ -97,7 +90,7 @@ struct Narrow {
       const std::int64_t h = row % out_height * op.stride - op.padding + kh;
       if (h < 0 || h >= height) continue;
       float* line = scratch + kh * line_floats();
-      copy_floats(x + (row / out_height * height + h) * width * channels, width * channels,
+      convert_row(x + (row / out_height * height + h) * width * channels, width * channels,
                   line + op.padding * channels);
       found[idx(kh)] = line;
     }
@@ -151,7 +144,7 @@ std::unique_ptr<Kernel> conv_of(const Narrow& s) {
         narrow_loops.convolve_row({lines.data(), 0, op.stride * s.channels, op.kernel, s.depth(),
                                    packed, added, floats, op.out, 0, op.relu},
                                   s.out_width, op.out, width);
-        if constexpr (!std::is_same_v<T, float>) to_bf16(floats, s.z_row(), z);
+        if constexpr (!std::is_same_v<T, float>) convert_row(floats, s.z_row(), z);
       }
     }
   };
@@ -186,7 +179,7 @@ std::unique_ptr<Kernel> weight_grad_of(const Narrow& s) {
         if constexpr (std::is_same_v<T, float>) {
           d_z = stored;
         } else {
-          to_floats(stored, s.z_row(), scratch + s.lines_floats());
+          convert_row(stored, s.z_row(), scratch + s.lines_floats());
           d_z = scratch + s.lines_floats();
         }
         narrow_loops.correlate_row(d_z, op.out, s.out_width, taps.data(), op.kernel * vectors,

@@ -4,32 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/stored.h"
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/floats.h"
 
 namespace warpstep::cpu {
-namespace {
-
-WARPSTEP_LOOP void to_floats_loop(const Bf16* from, float* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = as_float(from[i]);
-}
-
-WARPSTEP_LOOP void to_bf16_loop(const float* from, Bf16* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = rounded_to<Bf16>(from[i]);
-}
-
-}  // namespace
-
-void to_floats(const Bf16* from, std::int64_t count, float* to) {
-  static const auto loop = vectorized<to_floats_loop>();
-  loop(from, to, count);
-}
-
-void to_bf16(const float* from, std::int64_t count, Bf16* to) {
-  static const auto loop = vectorized<to_bf16_loop>();
-  loop(from, to, count);
-}
-
 namespace {
 
 // The workspace has the kernel's own, the floats of each operand that is bf16, and the addresses of
@@ -62,7 +39,7 @@ class WidenedKernel final : public Kernel {
       addresses[i] = is_widened ? workspace + place.offset : given;
       if (is_widened && i < ins)
         for_chunks(place.count, [&](std::int64_t begin, std::int64_t end) {
-          to_floats(as<Bf16>(given) + begin, end - begin, as<float>(addresses[i]) + begin);
+          convert_row(as<Bf16>(given) + begin, end - begin, as<float>(addresses[i]) + begin);
         });
     }
     kernel_->enqueue(stream, {.in = {addresses, ins},
@@ -71,7 +48,7 @@ class WidenedKernel final : public Kernel {
     for (std::size_t i = ins; i < places_.size(); ++i)
       if (void* const out = b.out[i - ins]; places_[i].count > 0 && out != nullptr)
         for_chunks(places_[i].count, [&](std::int64_t begin, std::int64_t end) {
-          to_bf16(as<float>(addresses[i]) + begin, end - begin, as<Bf16>(out) + begin);
+          convert_row(as<float>(addresses[i]) + begin, end - begin, as<Bf16>(out) + begin);
         });
   }
 

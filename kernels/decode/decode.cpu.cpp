@@ -10,28 +10,13 @@
 #include "kernels/attention/attention.cpu.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp.h"
+#include "kernels/cpu/floats.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 #include "kernels/decode/cached_rows.h"
 
 namespace warpstep::cpu {
 namespace {
-
-template <class T>
-WARPSTEP_LOOP void embed_at_loop(const T* token, const T* position, T* x, std::int64_t width) {
-  for (std::int64_t c = 0; c < width; ++c)
-    x[c] = rounded_to<T>(as_float(token[c]) + as_float(position[c]));
-}
-template <class T>
-const auto embed_at_row = vectorized<embed_at_loop<T>>();
-
-// For the cache and the sums, which are f32.
-template <class T>
-WARPSTEP_LOOP void widened_floats_loop(const T* from, float* to, std::int64_t count) {
-  for (std::int64_t c = 0; c < count; ++c) to[c] = as_float(from[c]);
-}
-template <class T>
-const auto widened_floats = vectorized<widened_floats_loop<T>>();
 
 constexpr std::int64_t lanes_of_sums = 16;  // of every instruction set, so that all give equal bits
 
@@ -124,7 +109,7 @@ void attend_cached(const CachedRows& rows, const CachedTask& task, const T* q, T
   float *query = scratch, *sums = query + rows.features, *s = sums + rows.features;
   for (std::int64_t t = 0; t < rows.length; ++t) {
     const std::int64_t visible = task.position + t + 1;
-    widened_floats<T>(q + t * 3 * rows.channels(), query, rows.features);
+    convert_row(q + t * 3 * rows.channels(), rows.features, query);
     cached_scores(query, {task.keys, rows.row(), visible, rows.features},
                   static_cast<float>(rows.scale()), s);
     const float sum = cached_exponentials(s, visible);
@@ -163,8 +148,8 @@ std::unique_ptr<Kernel> attention_kernel_at(const CachedRows& rows) {
         const T* qkv = as<T>(b.in[0]);
         float* cache = as<float>(b.in[1]);
         for (std::int64_t n = 0; n < rows.count; ++n)
-          widened_floats<T>(qkv + n * 3 * channels + channels, cache + rows.offset(n, position),
-                            rows.row());
+          convert_row(qkv + n * 3 * channels + channels, rows.row(),
+                      cache + rows.offset(n, position));
         const std::int64_t tasks = rows.count / rows.length * rows.heads;
         constexpr std::int64_t small = 1 << 15;  // multiply-adds, some 5 us
         const bool large =
@@ -195,9 +180,9 @@ std::unique_ptr<Kernel> bind(const EmbedAt& op, const Operands& operands) {
     return host_kernel("vector loops", [op, tokens, width](const Buffers& b) {
       const std::int64_t position = *as<std::int32_t>(b.in[1]);
       for (std::int64_t n = 0; n < tokens; ++n)
-        embed_at_row<T>(as<T>(b.in[2]) + as<std::int32_t>(b.in[0])[n] * width,
-                        as<T>(b.in[3]) + (position + n % op.sequence) * width,
-                        as<T>(b.out[0]) + n * width, width);
+        add_row(as<T>(b.in[2]) + as<std::int32_t>(b.in[0])[n] * width,
+                as<T>(b.in[3]) + (position + n % op.sequence) * width, width,
+                as<T>(b.out[0]) + n * width);
     });
   });
 }

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/floats.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 
@@ -12,22 +13,6 @@ namespace warpstep::cpu {
 namespace {
 
 constexpr std::int64_t large_embed = 16384;  // elements; from here on a team is faster
-
-// y = a + b for one row, rounded once.
-template <class A, class B, class Y>
-WARPSTEP_LOOP void add_row_loop(const A* a, const B* b, Y* y, std::int64_t width) {
-#pragma omp simd
-  for (std::int64_t c = 0; c < width; ++c) y[c] = rounded_to<Y>(as_float(a[c]) + as_float(b[c]));
-}
-template <class A, class B, class Y>
-const auto add_row = vectorized<add_row_loop<A, B, Y>>();
-
-template <class T>
-WARPSTEP_LOOP void round_row_loop(const float* from, T* to, std::int64_t width) {
-  for (std::int64_t c = 0; c < width; ++c) to[c] = rounded_to<T>(from[c]);
-}
-template <class T>
-const auto round_row = vectorized<round_row_loop<T>>();
 
 // Which rows a sum takes, in order.
 struct EveryNth {
@@ -74,8 +59,8 @@ std::unique_ptr<Kernel> bind(const Embed& op, const Operands& operands) {
       const auto* token = as<std::int32_t>(b.in[0]);
 #pragma omp parallel for schedule(static) if (tokens * width > large_embed)
       for (std::int64_t n = 0; n < tokens; ++n)
-        add_row<T, T, T>(as<T>(b.in[2]) + token[n] * width, as<T>(b.in[3]) + n % sequence * width,
-                         as<T>(b.out[0]) + n * width, width);
+        add_row(as<T>(b.in[2]) + token[n] * width, as<T>(b.in[3]) + n % sequence * width, width,
+                as<T>(b.out[0]) + n * width);
     });
   });
 }
@@ -126,9 +111,9 @@ template <class T>
 void TableGradient<T>::give(std::int64_t row, const float* total) const {
   T* to = d_table + row * runs.width;
   if (sum)
-    add_row<float, T, T>(total, to, to, runs.width);
+    add_row(total, to, runs.width, to);
   else
-    round_row<T>(total, to, runs.width);
+    convert_row(total, runs.width, to);
 }
 
 // Runs that lie in chunk k go to the table, parts of others to the workspace.
@@ -153,7 +138,7 @@ void TableGradient<T>::join_tail(std::int64_t k) const {
   if (joined(runs.begin(k)) && token_at(runs.begin(k)) == token_at(last)) return;  // began before
   float* total = runs.tail(workspace, k);
   for (std::int64_t m = k + 1; m < runs.count; ++m) {
-    add_row<float, float, float>(total, runs.head(workspace, m), total, runs.width);
+    add_row(total, runs.head(workspace, m), runs.width, total);
     const std::int64_t after = runs.end(m);
     if (after == runs.tokens || token_at(after) != token_at(last)) break;
   }
@@ -192,7 +177,7 @@ void sum_positions(const T* d_x, std::int64_t tokens, std::int64_t sequence, std
     } else {
       float sums[most_panel];
       sum_every_nth<T>(d_x + first, width, {t, sequence}, tokens / sequence, sums, count);
-      round_row<T>(sums, to, count);
+      convert_row(sums, count, to);
     }
   }
 }

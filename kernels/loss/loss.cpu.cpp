@@ -10,8 +10,8 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp.h"
+#include "kernels/cpu/floats.h"
 #include "kernels/cpu/stored.h"
-#include "kernels/cpu/widened.h"
 #include "kernels/loss/targets.h"
 
 namespace warpstep::cpu {
@@ -40,7 +40,7 @@ const float* floats_of(const float* row, std::int64_t, float*) {
   return row;
 }
 const float* floats_of(const Bf16* row, std::int64_t classes, float* copy) {
-  to_floats(row, classes, copy);
+  convert_row(row, classes, copy);
   return copy;
 }
 // The floats that copies of all rows need.
@@ -294,9 +294,9 @@ std::unique_ptr<Kernel> cross_entropy_kernel(const SoftmaxXent& op, const Extent
             scores[n] = score_row(batch, logits, targets, d_logits);
           } else {
             float* row = copies + omp_get_thread_num() * e.classes;
-            to_floats(logits, e.classes, row);
+            convert_row(logits, e.classes, row);
             scores[n] = score_row(batch, row, targets, d_logits ? row : nullptr);
-            if (d_logits) to_bf16(row, e.classes, d_logits);
+            if (d_logits) convert_row(row, e.classes, d_logits);
           }
         });
         double sum = 0;

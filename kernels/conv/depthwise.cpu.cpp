@@ -20,11 +20,6 @@ namespace {
 constexpr std::int64_t fewest_channels = 4;        // a vector of the smallest instruction set
 constexpr std::int64_t large_depthwise = 1 << 15;  // multiply-adds; from here on a team is faster
 
-template <int lanes>
-struct DepthwiseVector {
-  typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
-};
-
 // Calls body.operator()<i>() for i = 0 ... count - 1: an array of vectors stays in registers if
 // every index is a constant.
 template <int count, int i = 0, class Body>
@@ -33,14 +28,6 @@ WARPSTEP_LOOP void for_constants(Body body) {
     body.template operator()<i>();
     for_constants<count, i + 1>(body);
   }
-}
-
-// The channel at which the vector after the one at `c` begins; the last one may overlap the one
-// before it.
-template <int lanes>
-WARPSTEP_LOOP std::int64_t next_channels(std::int64_t c, std::int64_t channels) {
-  c += lanes;
-  return c >= channels || c + lanes <= channels ? c : channels - lanes;
 }
 
 // A tap by which position j of a lattice sees position from + j * move of the other side.
@@ -162,10 +149,10 @@ struct PixelRun {
 
 template <class T, int lanes, int pixels>
 WARPSTEP_LOOP void gather_pixels(const PixelRun<T>& run, std::int64_t first) {
-  using Floats = typename DepthwiseVector<lanes>::Floats;
+  using Floats = typename VectorOf<lanes>::Floats;
   const std::int64_t at = run.at + first * run.x_step;
   T* y = run.y + first * run.y_step;
-  for (std::int64_t c = 0; c < run.channels; c = next_channels<lanes>(c, run.channels)) {
+  for (std::int64_t c = 0; c < run.channels; c = next_vector<lanes>(c, run.channels)) {
     Floats start{}, sum[pixels];
     if (run.bias) load_stored(start, run.bias + c);
     for_constants<pixels>([&]<int i>() __attribute__((always_inline)) { sum[i] = start; });
@@ -243,7 +230,7 @@ struct TapRow {
 // Taps [first, first + taps) of the row.
 template <class T, int lanes, int taps>
 WARPSTEP_LOOP void correlate_taps(const TapRow<T>& row, std::int64_t first) {
-  using Floats = typename DepthwiseVector<lanes>::Floats;
+  using Floats = typename VectorOf<lanes>::Floats;
   const Lattice& columns = *row.columns;
   const AxisTap* tap = columns.taps.data() + first;
   const std::int64_t apart = taps > 1 ? (tap[1].from - tap[0].from) * row.channels : 0,
@@ -251,7 +238,7 @@ WARPSTEP_LOOP void correlate_taps(const TapRow<T>& row, std::int64_t first) {
   const Positions whole = columns.inside(tap, taps);
   float* sums = row.sums + first * row.sums_tap;
   for (std::int64_t c = 0; c < row.channels;
-       c = next_channels<lanes>(c, row.channels), sums += lanes) {
+       c = next_vector<lanes>(c, row.channels), sums += lanes) {
     Floats sum[taps], gradient, in;
     for_constants<taps>([&]<int t>() __attribute__((always_inline)) { sum[t] = Floats{}; });
     const std::int64_t from = tap[0].from * row.channels + c;

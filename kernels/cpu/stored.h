@@ -45,17 +45,21 @@ template <class Floats>
 inline __attribute__((always_inline)) void rectify(Floats& x) {
   x = x <= 0 ? Floats{} : x;
 }
+// The compiler splits them where the instruction set has only narrower registers.
 template <std::size_t lanes>
-struct StoredVector {
+struct VectorOf {
+  typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
+  typedef std::int32_t Ints __attribute__((vector_size(lanes * sizeof(std::int32_t))));
   typedef std::uint32_t Words __attribute__((vector_size(lanes * sizeof(std::uint32_t))));
   typedef std::uint16_t Halves __attribute__((vector_size(lanes * sizeof(std::uint16_t))));
+  typedef std::uint8_t Bytes __attribute__((vector_size(lanes)));
 };
 template <class Floats, class T>
 inline __attribute__((always_inline)) void load_stored(Floats& vector, const T* from) {
   if constexpr (std::is_same_v<T, float>) {
     __builtin_memcpy(&vector, from, sizeof vector);
   } else {
-    using Vector = StoredVector<sizeof(Floats) / sizeof(float)>;
+    using Vector = VectorOf<sizeof(Floats) / sizeof(float)>;
     typename Vector::Halves halves;
     __builtin_memcpy(&halves, from, sizeof halves);
     const typename Vector::Words words = __builtin_convertvector(halves, typename Vector::Words)
@@ -68,7 +72,7 @@ inline __attribute__((always_inline)) void store_stored(T* to, const Floats& vec
   if constexpr (std::is_same_v<T, float>) {
     __builtin_memcpy(to, &vector, sizeof vector);
   } else {
-    using Vector = StoredVector<sizeof(Floats) / sizeof(float)>;
+    using Vector = VectorOf<sizeof(Floats) / sizeof(float)>;
     typename Vector::Words bits;
     __builtin_memcpy(&bits, &vector, sizeof bits);
     const typename Vector::Words nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16,
@@ -77,6 +81,41 @@ inline __attribute__((always_inline)) void store_stored(T* to, const Floats& vec
     const typename Vector::Halves halves = __builtin_convertvector(words, typename Vector::Halves);
     __builtin_memcpy(to, &halves, sizeof halves);
   }
+}
+
+// Bytes in memory as integers. GCC 12 makes single instructions of the loops where the set has
+// them, but 50 of one __builtin_convertvector() for 16 bytes; two of them narrow well without
+// AVX-512.
+template <class Ints>
+inline __attribute__((always_inline)) void load_bytes(Ints& ints, const std::uint8_t* from) {
+  constexpr std::size_t lanes = sizeof(Ints) / sizeof(std::int32_t);
+  typename VectorOf<lanes>::Bytes bytes;
+  __builtin_memcpy(&bytes, from, sizeof bytes);
+  std::int32_t wide[lanes];
+  for (std::size_t l = 0; l < lanes; ++l) wide[l] = bytes[l];
+  __builtin_memcpy(&ints, wide, sizeof ints);
+}
+template <class Ints>
+inline __attribute__((always_inline)) void store_bytes(std::uint8_t* to, const Ints& ints) {
+  constexpr std::size_t lanes = sizeof(Ints) / sizeof(std::int32_t);
+  using V = VectorOf<lanes>;
+  typename V::Bytes bytes;
+  if constexpr (lanes > 8) {
+    for (std::size_t l = 0; l < lanes; ++l) bytes[l] = static_cast<std::uint8_t>(ints[l]);
+  } else {
+    const auto half = __builtin_convertvector(ints, typename V::Halves);
+    bytes = __builtin_convertvector(half, typename V::Bytes);
+  }
+  __builtin_memcpy(to, &bytes, sizeof bytes);
+}
+
+// The channel at which the vector after the one at `c` begins; `channels` after the last one, which
+// overlaps the one before it if the channels are not a multiple of `lanes`.
+template <int lanes>
+inline __attribute__((always_inline)) std::int64_t next_vector(std::int64_t c,
+                                                               std::int64_t channels) {
+  c += lanes;
+  return c >= channels || c + lanes <= channels ? c : channels - lanes;
 }
 
 // run.operator()<T>() with the type that elements of `dtype`, f32 or bf16, are stored in.

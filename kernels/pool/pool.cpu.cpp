@@ -3,7 +3,6 @@
 //   average   whole images are sums of columns; smaller windows go pixel by pixel
 
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "engine/core/error.h"
@@ -35,62 +34,14 @@ struct Pool {
 };
 using Pooling = Pool<MaxPool>;
 
-// `lanes` channels as GNU vectors: the compiler splits them where the instruction set has only
-// narrower registers.
-template <int lanes>
-struct Vector {
-  typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
-  typedef std::int32_t Ints __attribute__((vector_size(lanes * sizeof(std::int32_t))));
-  typedef std::uint16_t Shorts __attribute__((vector_size(lanes * sizeof(std::uint16_t))));
-  typedef std::uint8_t Bytes __attribute__((vector_size(lanes)));
-};
-
-template <class V>
-inline __attribute__((always_inline)) void load(V& vector, const void* from) {
-  std::memcpy(&vector, from, sizeof vector);
-}
-
-// Loads and stores positions. GCC 12 makes single instructions of the loops where the set has them,
-// but 50 of one __builtin_convertvector() for 16 bytes; two of them narrow well without AVX-512.
-template <int lanes>
-WARPSTEP_LOOP void load_positions(typename Vector<lanes>::Ints& positions,
-                                  const std::uint8_t* from) {
-  typename Vector<lanes>::Bytes bytes;
-  load(bytes, from);
-  std::int32_t wide[lanes];
-  for (int l = 0; l < lanes; ++l) wide[l] = bytes[l];
-  load(positions, wide);
-}
-template <int lanes>
-WARPSTEP_LOOP void store_positions(std::uint8_t* to,
-                                   const typename Vector<lanes>::Ints& positions) {
-  using V = Vector<lanes>;
-  typename V::Bytes bytes;
-  if constexpr (lanes > 8) {
-    for (int l = 0; l < lanes; ++l) bytes[l] = static_cast<std::uint8_t>(positions[l]);
-  } else {
-    const auto half = __builtin_convertvector(positions, typename V::Shorts);
-    bytes = __builtin_convertvector(half, typename V::Bytes);
-  }
-  std::memcpy(to, &bytes, sizeof bytes);
-}
-
-// The channel at which the vector after the one at `c` begins. The last one overlaps the one before
-// it, if the channels are not a multiple of `lanes`: it writes the same values again.
-template <int lanes>
-WARPSTEP_LOOP std::int64_t next_vector(std::int64_t c, std::int64_t channels) {
-  c += lanes;
-  return c >= channels || c + lanes <= channels ? c : channels - lanes;
-}
-
 // Computes row i of the outputs of one image, but skips NaN: true if x may have one, which
 // mark_nan() then adds. The sums that tell are the cheapest operation that keeps it: one per
 // element.
 template <class T, int lanes>
 WARPSTEP_LOOP bool pool_row(const Pooling& p, const T* x, T* y, std::uint8_t* index,
                             std::int64_t i) {
-  using Floats = typename Vector<lanes>::Floats;
-  using Ints = typename Vector<lanes>::Ints;
+  using Floats = typename VectorOf<lanes>::Floats;
+  using Ints = typename VectorOf<lanes>::Ints;
   const std::int64_t window = p.op.window, h0 = i * p.op.stride - p.op.padding;
   const std::int64_t h_begin = std::max<std::int64_t>(0, -h0),
                      h_end = std::min(window, p.height - h0);
@@ -125,7 +76,7 @@ WARPSTEP_LOOP bool pool_row(const Pooling& p, const T* x, T* y, std::uint8_t* in
         best = positive ? best : Floats{};
       }
       store_stored(y + j * p.channels + c, best);
-      store_positions<lanes>(index + j * p.channels + c, at);
+      store_bytes(index + j * p.channels + c, at);
     }
   }
   float total = 0;
@@ -156,15 +107,15 @@ void mark_nan(const Pooling& p, const T* x, T* y, std::uint8_t* index, std::int6
 template <class T, int lanes>
 WARPSTEP_LOOP void unpool_row(const Pooling& p, const T* d_y, const std::uint8_t* index, T* d_x,
                               std::int64_t i) {
-  using Floats = typename Vector<lanes>::Floats;
-  using Ints = typename Vector<lanes>::Ints;
+  using Floats = typename VectorOf<lanes>::Floats;
+  using Ints = typename VectorOf<lanes>::Ints;
   const std::int64_t window = p.op.window;
   for (std::int64_t j = 0; j < p.out_width; ++j)
     for (std::int64_t c = 0; c < p.channels; c = next_vector<lanes>(c, p.channels)) {
       Floats gradient;
       Ints at;
       load_stored(gradient, d_y + j * p.channels + c);
-      load_positions<lanes>(at, index + j * p.channels + c);
+      load_bytes(at, index + j * p.channels + c);
       for (std::int64_t kh = 0; kh < window; ++kh)
         for (std::int64_t kw = 0; kw < window; ++kw) {
           const Floats out =
@@ -194,8 +145,8 @@ std::vector<Reach> reach_of(const Op& op, std::int64_t in, std::int64_t out) {
 template <class T, int lanes>
 WARPSTEP_LOOP void gather_row(const Pooling& p, const Reach* reach, Reach rows, const T* d_y,
                               const std::uint8_t* index, T* d_x, std::int64_t h) {
-  using Floats = typename Vector<lanes>::Floats;
-  using Ints = typename Vector<lanes>::Ints;
+  using Floats = typename VectorOf<lanes>::Floats;
+  using Ints = typename VectorOf<lanes>::Ints;
   const std::int64_t stride = p.op.stride, row_step = stride * p.op.window;
   for (std::int64_t w = 0; w < p.width; ++w, d_x += p.channels) {
     // Of the first window over the pixel: where it is, and the pixel's position in it.
@@ -210,7 +161,7 @@ WARPSTEP_LOOP void gather_row(const Pooling& p, const Reach* reach, Reach rows, 
         for (std::int64_t j = 0; j < columns; ++j) {
           const std::int64_t from = first + i * p.out_row() + j * p.channels + c;
           load_stored(gradient, d_y + from);
-          load_positions<lanes>(at, index + from);
+          load_bytes(at, index + from);
           const auto here = static_cast<std::int32_t>(position - i * row_step - j * stride);
           sum += at == here ? gradient : Floats{};
         }

@@ -10,10 +10,6 @@
 
 namespace warpstep::cpu {
 
-// That is packed at once, at most: a strip and a panel of it fit into a first-level cache of 48
-// KiB.
-constexpr std::int64_t block_depth = 320;
-
 alignas(64) constexpr std::array<Bf16, square> zeros{};
 using Lines = std::array<const Bf16*, block_depth>;
 
@@ -34,28 +30,5 @@ class Bf16Operand {
   virtual const Strides* plain() const { return nullptr; }
 };
 std::shared_ptr<const Bf16Operand> bf16_operand(Source source);
-
-// Whether a row of taps is adjacent in memory.
-inline bool has_adjacent_taps(const Windows& w) {
-  return w.step_w == 1 && w.pitch == w.channels;
-}
-
-// Features that are adjacent in memory: of a row of taps, or of one tap.
-struct FeatureRun {
-  std::int64_t tap_h, tap_w, first, count;
-};
-template <class Visit>  // visit(run, its place in the range)
-void for_runs(const Windows& w, Range features, Visit visit) {
-  const bool adjacent = has_adjacent_taps(w);
-  const std::int64_t line = adjacent ? w.taps_w * w.channels : w.channels;
-  for (std::int64_t f = features.begin; f < features.end;) {
-    const std::int64_t group = f / line, first = f % line;
-    const std::int64_t count = std::min(features.end - f, line - first);
-    visit(adjacent ? FeatureRun{group, 0, first, count}
-                   : FeatureRun{group / w.taps_w, group % w.taps_w, first, count},
-          f - features.begin);
-    f += count;
-  }
-}
 
 }  // namespace warpstep::cpu

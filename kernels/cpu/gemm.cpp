@@ -158,9 +158,9 @@ bool Product::swaps() const {
          (shape_.m % lanes == 0 || shape_.m <= part_filled) && shape_.n >= least_ratio * shape_.m;
 }
 
-// Tries every way to divide the product among the threads. The cost of a part: its tiles' time, and
-// the time to pack its operands and to add its result, in multiply-adds.
-Product::Parts Product::choose_parts(int threads, bool splits_depth) const {
+// The cost of a part: its tiles' time, and the time to pack its operands and to add its result, in
+// multiply-adds.
+ProductParts Product::choose_parts(int threads, bool splits_depth) const {
   constexpr double least_work = 1 << 20, pack_cost = 16, read_cost = 2, add_cost = 16;
   if (static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
           static_cast<double>(shape_.k) <
@@ -172,23 +172,13 @@ Product::Parts Product::choose_parts(int threads, bool splits_depth) const {
   };
   splits_depth = splits_depth && grid_.row == 0 && grid_.pixel == shape_.n;
   const double row_cost = reads_a_ == ReadsA::packed ? pack_cost : read_cost;
-  Parts best{1, 1, 1};
-  double least = 0;
-  for (std::int64_t m = 1; m <= threads; ++m)
-    for (std::int64_t n = 1; m * n <= threads; ++n)
-      for (std::int64_t k = 1; m * n * k <= threads; ++k) {
-        if (k > 1 && !splits_depth) break;
-        const double rows = divided(shape_.m, gemm_loops().tile_rows, m);
-        const double columns = divided(shape_.n, gemm_loops().tile_columns, n);
-        const double depth = divided(shape_.k, 8, k);
-        const double cost =
-            rows * columns * depth + depth * (row_cost * rows + pack_cost * columns) +
-            (k > 1 ? add_cost * static_cast<double>(shape_.m * shape_.n * (k + 1) / threads) : 0);
-        if (least > 0 && cost >= least) continue;
-        least = cost;
-        best = {m, n, k};
-      }
-  return best;
+  return cheapest_parts(threads, splits_depth, [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    const double rows = divided(shape_.m, gemm_loops().tile_rows, m);
+    const double columns = divided(shape_.n, gemm_loops().tile_columns, n);
+    const double depth = divided(shape_.k, 8, k);
+    return rows * columns * depth + depth * (row_cost * rows + pack_cost * columns) +
+           (k > 1 ? add_cost * static_cast<double>(shape_.m * shape_.n * (k + 1) / threads) : 0);
+  });
 }
 
 Product::Scratch Product::scratch() const {

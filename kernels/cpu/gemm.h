@@ -12,6 +12,10 @@
 
 namespace warpstep::cpu {
 
+// Of what is packed at a time, at most: in bf16 a strip and a panel of it fit into a first-level
+// cache of 48 KiB.
+constexpr std::int64_t block_depth = 320;
+
 struct Range {
   std::int64_t begin, end;
   std::int64_t size() const { return end - begin; }
@@ -60,6 +64,33 @@ struct Windows {
 
   std::int64_t features() const { return taps_h * taps_w * channels; }
 };
+
+// Whether a row of taps is adjacent in memory.
+inline bool has_adjacent_taps(const Windows& w) {
+  return w.step_w == 1 && w.pitch == w.channels;
+}
+
+// Features of a row of taps, or of one tap.
+struct FeatureRun {
+  std::int64_t tap_h, tap_w, first, count;
+};
+template <class Visit>  // visit(run, its place in the range)
+void for_runs(const Windows& w, Range features, bool of_rows, Visit visit) {
+  const std::int64_t line = of_rows ? w.taps_w * w.channels : w.channels;
+  for (std::int64_t f = features.begin; f < features.end;) {
+    const std::int64_t group = f / line, first = f % line;
+    const std::int64_t count = std::min(features.end - f, line - first);
+    visit(of_rows ? FeatureRun{group, 0, first, count}
+                  : FeatureRun{group / w.taps_w, group % w.taps_w, first, count},
+          f - features.begin);
+    f += count;
+  }
+}
+// Of features that are adjacent in memory.
+template <class Visit>
+void for_runs(const Windows& w, Range features, Visit visit) {
+  for_runs(w, features, has_adjacent_taps(w), visit);
+}
 
 // Consecutive windows, one after the other.
 struct WindowCursor {
@@ -138,6 +169,29 @@ struct ProductShape {
   std::int64_t m, n, k;
 };
 
+// Parts of a product along each axis, for one thread each.
+struct ProductParts {
+  std::int64_t m, n, k;
+  std::int64_t count() const { return m * n * k; }
+};
+
+// Tries every way to divide a product among the threads: the first of least cost(m, n, k).
+template <class Cost>
+ProductParts cheapest_parts(int threads, bool splits_depth, Cost cost) {
+  ProductParts best{1, 1, 1};
+  double least = 0;
+  for (std::int64_t m = 1; m <= threads; ++m)
+    for (std::int64_t n = 1; m * n <= threads; ++n)
+      for (std::int64_t k = 1; m * n * k <= threads; ++k) {
+        if (k > 1 && !splits_depth) break;
+        const double of_parts = cost(m, n, k);
+        if (least > 0 && of_parts >= least) continue;
+        least = of_parts;
+        best = {m, n, k};
+      }
+  return best;
+}
+
 // c [m, n] = a [m, k] b [k, n] (+ bias [n]) (then max(0, c)); an empty sum is 0. The rows of c lie
 // on a grid; their columns are adjacent. Equal thread counts give equal bits.
 class Product {
@@ -152,14 +206,10 @@ class Product {
   static std::string implementation();  // with the instruction set
 
  private:
-  struct Parts {
-    std::int64_t m, n, k;
-    std::int64_t count() const { return m * n * k; }
-  };
   // How a strip of a gets into the first-level cache. Packing costs more than it saves where each
   // element is used only a few times: the product then reads rows of a where they are, or copies.
   enum class ReadsA : std::uint8_t { packed, copied, in_place };
-  Parts choose_parts(int threads, bool splits_depth) const;
+  ProductParts choose_parts(int threads, bool splits_depth) const;
   ReadsA choose_reads_a() const;
   bool swaps() const;
   bool is_dots() const;
@@ -183,7 +233,7 @@ class Product {
   PixelGrid grid_;
   bool relu_;
   ReadsA reads_a_;
-  Parts parts_;
+  ProductParts parts_;
   std::unique_ptr<const Product> swapped_;  // c transposed, or null
   bool by_dots_;
 };

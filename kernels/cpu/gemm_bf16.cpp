@@ -147,9 +147,9 @@ bool Bf16Product::reads_a_directly() const {
   return s && shape_.k % square == 0 && s->outer % page != 0 && shape_.n <= few_columns;
 }
 
-// Tries every way to divide the product among the threads. The cost of a part: its tiles' time, and
-// the time to pack its operands and to add its result, in multiply-adds.
-Bf16Product::Parts Bf16Product::choose_parts(int threads) const {
+// The cost of a part: its tiles' time, and the time to pack its operands and to add its result, in
+// multiply-adds.
+ProductParts Bf16Product::choose_parts(int threads) const {
   constexpr double least_work = 1 << 21, pack_cost = 64, add_cost = 64;
   if (direct_) return {threads, 1, 1};
   const auto m = static_cast<double>(shape_.m), n = static_cast<double>(shape_.n),
@@ -159,21 +159,14 @@ Bf16Product::Parts Bf16Product::choose_parts(int threads) const {
     const std::int64_t units = (total + square - 1) / square;
     return static_cast<double>((units + parts - 1) / parts * square);
   };
-  Parts best{1, 1, 1};
-  double least = 0;
-  for (std::int64_t of_m = 1; of_m <= threads; ++of_m)
-    for (std::int64_t of_n = 1; of_m * of_n <= threads; ++of_n)
-      for (std::int64_t of_k = 1; of_m * of_n * of_k <= threads; ++of_k) {
+  return cheapest_parts(
+      threads, true, [&](std::int64_t of_m, std::int64_t of_n, std::int64_t of_k) {
         const double rows = divided(shape_.m, of_m), columns = divided(shape_.n, of_n),
                      depth = divided(shape_.k, of_k);
         const double adding =
             of_k > 1 ? add_cost * m * n * static_cast<double>(of_k + 1) / threads : 0;
-        const double cost = rows * columns * depth + pack_cost * depth * (rows + columns) + adding;
-        if (least > 0 && cost >= least) continue;
-        least = cost;
-        best = {of_m, of_n, of_k};
-      }
-  return best;
+        return rows * columns * depth + pack_cost * depth * (rows + columns) + adding;
+      });
 }
 
 std::int64_t Bf16Product::panel_count() const {

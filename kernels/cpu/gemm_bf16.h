@@ -27,10 +27,6 @@ class Bf16Product {
   static std::string implementation();  // with the instruction set
 
  private:
-  struct Parts {
-    std::int64_t m, n, k;
-    std::int64_t count() const { return m * n * k; }
-  };
   struct Part {
     Range rows, panels, depth;  // rows: images, where they are read directly
     const Bf16 *a, *b, *bias;
@@ -44,7 +40,7 @@ class Bf16Product {
   };
   struct Direct;
   static std::shared_ptr<const Direct> direct_images(const Source& a, Shape shape);
-  Parts choose_parts(int threads) const;
+  ProductParts choose_parts(int threads) const;
   bool reads_a_directly() const;
   Scratch scratch() const;
   std::int64_t row_block() const;
@@ -71,7 +67,7 @@ class Bf16Product {
   std::shared_ptr<const Bf16Operand> a_, b_;
   PixelGrid grid_;
   bool relu_, reads_a_;
-  Parts parts_;
+  ProductParts parts_;
 };
 
 // The product of elements that are stored as T, float or Bf16.

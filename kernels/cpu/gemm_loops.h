@@ -5,9 +5,8 @@
 
 namespace warpstep::cpu {
 
-constexpr std::int64_t block_depth = 320;  // of what is packed at a time, at most
-constexpr std::int64_t most_width = 32;    // of a strip
-constexpr std::int64_t pack_slack = 16;    // floats that pack_rows() may write beyond its result
+constexpr std::int64_t most_width = 32;  // of a strip
+constexpr std::int64_t pack_slack = 16;  // floats that pack_rows() may write beyond its result
 
 // Lines of memory that a tile asks for while it computes, one at each step: `run` lines, `stride`
 // bytes apart, then as many a jump further.

@@ -83,28 +83,16 @@ class WideWindows final : public Operand {
   }
 
  private:
-  // Calls run(tap, first channel, channels) for each tap in a range of features.
-  template <class Run>
-  void for_taps(Range features, Run run) const {
-    for (std::int64_t f = features.begin; f < features.end;) {
-      const std::int64_t first = f % w_.channels;
-      const std::int64_t count = std::min(features.end - f, w_.channels - first);
-      run(f / w_.channels, first, count);
-      f += count;
-    }
-  }
-
   void pack_windows(const float* data, Range outer, int padded, Range depth, float* to) const {
     const int width = static_cast<int>(outer.size());
     std::array<const float*, most_width> rows;
-    for_taps(depth, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
+    for_runs(w_, depth, false, [&](const FeatureRun& run, std::int64_t place) {
       WindowCursor at(w_, outer.begin);
       for (int i = 0; i < width; ++i, at.next()) {
-        const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
-        rows[static_cast<std::size_t>(i)] = pixel ? pixel + first : zeros.data();
+        const float* pixel = at.tap(data, run.tap_h, run.tap_w);
+        rows[static_cast<std::size_t>(i)] = pixel ? pixel + run.first : zeros.data();
       }
-      gemm_loops().pack_rows(rows.data(), width, padded, count, to);
-      to += count * padded;
+      gemm_loops().pack_rows(rows.data(), width, padded, run.count, to + place * padded);
     });
   }
 
@@ -129,12 +117,11 @@ class WideWindows final : public Operand {
   void pack_several_taps(const float* data, Range outer, int padded, Range depth, float* to) const {
     WindowCursor at(w_, depth.begin);
     for (std::int64_t k = 0; k < depth.size(); ++k, at.next(), to += padded) {
-      float* next = to;
-      for_taps(outer, [&](std::int64_t tap, std::int64_t first, std::int64_t count) {
-        const float* pixel = at.tap(data, tap / w_.taps_w, tap % w_.taps_w);
-        next = std::copy_n(pixel ? pixel + first : zeros.data(), count, next);
+      for_runs(w_, outer, false, [&](const FeatureRun& run, std::int64_t place) {
+        const float* pixel = at.tap(data, run.tap_h, run.tap_w);
+        std::copy_n(pixel ? pixel + run.first : zeros.data(), run.count, to + place);
       });
-      std::fill(next, to + padded, 0.0F);
+      std::fill(to + outer.size(), to + padded, 0.0F);
     }
   }
 
@@ -169,21 +156,16 @@ class NarrowWindows final : public Operand {
 
  private:
   void gather(const WindowCursor& at, const float* data, Range features, float* to) const {
-    const std::int64_t line = w_.taps_w * w_.channels;  // features of a row of taps
-    const bool adjacent = w_.step_w == 1 && w_.pitch == w_.channels;
-    for (std::int64_t f = features.begin; f < features.end;) {
-      const std::int64_t a = f / line, first = f % line;
-      const std::int64_t count = std::min(features.end - f, line - first), h = at.line(a);
+    for_runs(w_, features, true, [&](const FeatureRun& run, std::int64_t place) {
+      const std::int64_t h = at.line(run.tap_h);
       if (h < 0 || h >= w_.height)
-        std::fill_n(to, count, 0.0F);
-      else if (adjacent)
-        copy_line(data + (at.image * w_.height + h) * w_.width * w_.pitch,
-                  at.column(0) * w_.channels + first, count, to);
+        std::fill_n(to + place, run.count, 0.0F);
+      else if (has_adjacent_taps(w_))
+        copy_line(data + at.offset(h, 0), at.column(0) * w_.channels + run.first, run.count,
+                  to + place);
       else
-        copy_taps(at, data, a, first, count, to);
-      to += count;
-      f += count;
-    }
+        copy_taps(at, data, run.tap_h, run.first, run.count, to + place);
+    });
   }
 
   // The floats [begin, begin + count) of a line of the image, zeros outside of it.

@@ -7,7 +7,7 @@
 #include "engine/core/error.h"
 #include "kernels/attention/attention_graph.cuda.h"
 #include "kernels/attention/attention_rows.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/planned.h"
 
 namespace warpstep::cuda {
 namespace {
@@ -77,16 +77,9 @@ std::unique_ptr<Kernel> bind(const Attention& op, const Operands& operands) {
   if (why_not.empty()) {
     dnn::Planned planned =
         operands.context.dnn->plan(attention_graph(operands.node.title(), shape, dtype));
-    if (const std::shared_ptr<dnn::Plan> plan = std::move(planned.plan))
-      return launch_kernel(
-          plan->implementation(),
-          [plan](const Buffers& b, CudaStream& s) {
-            const std::array bindings{dnn::Binding{AttentionUids::qkv, b.in[0]},
-                                      dnn::Binding{AttentionUids::o, b.out[0]},
-                                      dnn::Binding{AttentionUids::statistics, b.out[1]}};
-            plan->execute(s, bindings, b.workspace);
-          },
-          plan->workspace_bytes());
+    if (planned.plan)
+      return planned_kernel(std::move(planned.plan), {AttentionUids::qkv},
+                            {AttentionUids::o, AttentionUids::statistics});
     why_not = planned.why_not;
   }
   return launch_kernel(

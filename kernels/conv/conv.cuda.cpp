@@ -3,14 +3,13 @@
 // measured figures are in bench/RECORDS.md.
 #include <fmt/format.h>
 
-#include <functional>
 #include <optional>
 
 #include "engine/core/error.h"
 #include "kernels/conv/conv_graph.cuda.h"
 #include "kernels/conv/narrow.cuda.h"
 #include "kernels/conv/stem.cuda.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/planned.h"
 #include "kernels/pointwise/pointwise.cuda.h"
 
 namespace warpstep::cuda {
@@ -73,12 +72,7 @@ namespace {
 using Direction = dnn::Convolution::Direction;
 
 std::shared_ptr<dnn::Plan> plan(const Operands& operands, const dnn::Graph& graph) {
-  dnn::Planned planned = operands.context.dnn->plan(graph);
-  if (!planned.plan)
-    fail<DeviceError>("cuda: {} has no engine for {} ({}): {}; another --precision may have one",
-                      operands.context.dnn->version(), operands.node.title(),
-                      text(operands.node.op), planned.why_not);
-  return std::move(planned.plan);
+  return require_plan(operands, graph, "another --precision may have one");
 }
 
 // Whether kernels of our own can compute in this type on this device.
@@ -200,32 +194,24 @@ std::string narrow_name(const NarrowConv& conv) {
                      conv.pooled ? ", pool" : "");
 }
 
-// How the gradient of the weights is computed, without that of the bias.
-struct WeightGrad {
-  std::string name;
-  std::size_t workspace_bytes;
-  std::function<void(const Buffers&, CudaStream&)> enqueue;
-};
-
-WeightGrad stem_weight_grad_of(const StemConv& conv, DType dtype, const Operands& operands) {
+// The gradient of the weights, without that of the bias.
+std::unique_ptr<Kernel> stem_weight_kernel(const StemConv& conv, DType dtype,
+                                           const Operands& operands) {
   const int multiprocessors = operands.context.settings.multiprocessors;
-  return {stem_name, stem_weight_grad_workspace(conv, multiprocessors),
-          [=](const Buffers& b, CudaStream& s) {
-            stem_weight_grad(conv, b.in[0], b.in[1], b.out[0], b.workspace, multiprocessors, dtype,
-                             s.handle());
-          }};
+  return launch_kernel(
+      stem_name,
+      [=](const Buffers& b, CudaStream& s) {
+        stem_weight_grad(conv, b.in[0], b.in[1], b.out[0], b.workspace, multiprocessors, dtype,
+                         s.handle());
+      },
+      stem_weight_grad_workspace(conv, multiprocessors));
 }
 
-WeightGrad cudnn_weight_grad_of(const Conv& op, const ConvShape& shape, const Operands& operands) {
-  const auto planned =
-      plan(operands, gradient_graph(operands.node.title(), op, shape, Direction::weight_grad));
-  return {planned->implementation(), planned->workspace_bytes(),
-          [planned](const Buffers& b, CudaStream& s) {
-            const std::array bindings{dnn::Binding{ConvShape::x_uid, b.in[0]},
-                                      dnn::Binding{ConvShape::y_uid, b.in[1]},
-                                      dnn::Binding{ConvShape::w_uid, b.out[0]}};
-            planned->execute(s, bindings, b.workspace);
-          }};
+std::unique_ptr<Kernel> cudnn_weight_kernel(const Conv& op, const ConvShape& shape,
+                                            const Operands& operands) {
+  return planned_kernel(
+      plan(operands, gradient_graph(operands.node.title(), op, shape, Direction::weight_grad)),
+      {ConvShape::x_uid, ConvShape::y_uid}, {ConvShape::w_uid});
 }
 
 // A kernel of our own; null if there is none.
@@ -258,26 +244,26 @@ std::unique_ptr<Kernel> own_forward(const Conv& op, const ConvShape& shape,
 std::unique_ptr<Kernel> cudnn_forward(const Conv& op, const ConvShape& shape,
                                       const Operands& operands) {
   const std::string title = operands.node.title();
-  std::shared_ptr<dnn::Plan> planned =
-      operands.context.dnn->plan(forward_graph(title, op, shape, true)).plan;
-  const bool fused = planned != nullptr;
-  if (!fused) planned = plan(operands, forward_graph(title, op, shape, false));
-  const bool after = !fused && (op.bias || op.relu);
+  Uids in{ConvShape::x_uid, ConvShape::w_uid};
+  dnn::Planned fused = operands.context.dnn->plan(forward_graph(title, op, shape, true));
+  if (fused.plan) {
+    if (op.bias) in.push_back(ConvShape::bias_uid);
+    return planned_kernel(std::move(fused.plan), std::move(in), {ConvShape::y_uid});
+  }
+  std::unique_ptr<Kernel> conv = planned_kernel(
+      plan(operands, forward_graph(title, op, shape, false)), std::move(in), {ConvShape::y_uid});
+  if (!op.bias && !op.relu) return conv;
+  const std::string name = conv->implementation() + " + bias_relu";
+  const std::size_t workspace = conv->workspace_bytes();
   return launch_kernel(
-      planned->implementation() + (after ? " + bias_relu" : ""),
-      [planned, op, after, rows = rows_of(shape.y), channels = shape.y.back(), dtype = shape.dtype](
-          const Buffers& b, CudaStream& s) {
-        std::array bindings{dnn::Binding{ConvShape::x_uid, b.in[0]},
-                            dnn::Binding{ConvShape::w_uid, b.in[1]},
-                            dnn::Binding{ConvShape::y_uid, b.out[0]},
-                            dnn::Binding{ConvShape::bias_uid, op.bias ? b.in[2] : nullptr}};
-        const std::size_t bound = op.bias && !after ? 4 : 3;
-        planned->execute(s, std::span(bindings).first(bound), b.workspace);
-        if (!after) return;
+      name,
+      [conv = std::move(conv), op, rows = rows_of(shape.y), channels = shape.y.back(),
+       dtype = shape.dtype](const Buffers& b, CudaStream& s) {
+        conv->enqueue(s, b);
         const auto add = are_whole_vectors(channels, dtype) ? bias_relu : bias_relu_unaligned;
         add(b.out[0], op.bias ? b.in[2] : nullptr, op.relu, rows, channels, dtype, s.handle());
       },
-      planned->workspace_bytes());
+      workspace);
 }
 
 }  // namespace
@@ -308,17 +294,9 @@ std::unique_ptr<Kernel> narrow_data_kernel(const NarrowConv& conv, const Operand
 
 std::unique_ptr<Kernel> cudnn_data_grad(const ConvDataGrad& op, const ConvShape& shape,
                                         const Operands& operands) {
-  const auto planned =
-      plan(operands, gradient_graph(operands.node.title(), op.conv, shape, Direction::data_grad));
-  return launch_kernel(
-      planned->implementation(),
-      [planned](const Buffers& b, CudaStream& s) {
-        const std::array bindings{dnn::Binding{ConvShape::y_uid, b.in[0]},
-                                  dnn::Binding{ConvShape::w_uid, b.in[1]},
-                                  dnn::Binding{ConvShape::x_uid, b.out[0]}};
-        planned->execute(s, bindings, b.workspace);
-      },
-      planned->workspace_bytes());
+  return planned_kernel(
+      plan(operands, gradient_graph(operands.node.title(), op.conv, shape, Direction::data_grad)),
+      {ConvShape::y_uid, ConvShape::w_uid}, {ConvShape::x_uid});
 }
 
 }  // namespace
@@ -353,15 +331,18 @@ std::unique_ptr<Kernel> narrow_weight_kernel(const NarrowConv& conv, bool bias,
 }
 
 // d_weight is written in the dtype of the inputs; d_bias is a pass of our own over d_z.
-std::unique_ptr<Kernel> with_bias_grad(const WeightGrad& weight_grad, const ConvWeightGrad& op,
-                                       const ConvShape& shape, const Operands& operands) {
+std::unique_ptr<Kernel> with_bias_grad(std::unique_ptr<Kernel> weight_grad,
+                                       const ConvWeightGrad& op, const ConvShape& shape,
+                                       const Operands& operands) {
   const std::int64_t rows = rows_of(shape.y), channels = shape.y.back();
   const std::size_t sums = op.conv.bias ? column_sums_workspace(rows, channels) : 0;
+  const std::string name = weight_grad->implementation() + (op.conv.bias ? " + column_sums" : "");
+  const std::size_t workspace = std::max(weight_grad->workspace_bytes(), sums);
   return launch_kernel(
-      weight_grad.name + (op.conv.bias ? " + column_sums" : ""),
-      [enqueue = weight_grad.enqueue, rows, channels, bias = op.conv.bias, dtype = shape.dtype,
-       ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
-        enqueue(b, s);
+      name,
+      [weight_grad = std::move(weight_grad), rows, channels, bias = op.conv.bias,
+       dtype = shape.dtype, ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
+        weight_grad->enqueue(s, b);
         if (!bias) return;
         if (are_whole_vectors(channels, dtype))
           column_sums(b.in[1], b.out[1], rows, channels, dtype, b.workspace, ticket.word(),
@@ -369,7 +350,7 @@ std::unique_ptr<Kernel> with_bias_grad(const WeightGrad& weight_grad, const Conv
         else
           column_sums_unaligned(b.in[1], channels, b.out[1], rows, channels, dtype, s.handle());
       },
-      std::max(weight_grad.workspace_bytes, sums));
+      workspace);
 }
 
 std::unique_ptr<Kernel> own_weight_grad(const ConvWeightGrad& op, const ConvShape& shape,
@@ -377,7 +358,7 @@ std::unique_ptr<Kernel> own_weight_grad(const ConvWeightGrad& op, const ConvShap
   if (const auto conv = narrow_weight_grad(op.conv, shape, operands))
     return narrow_weight_kernel(*conv, op.conv.bias, operands);
   if (const auto conv = stem_weight_grad(op.conv, shape, operands))
-    return with_bias_grad(stem_weight_grad_of(*conv, shape.dtype, operands), op, shape, operands);
+    return with_bias_grad(stem_weight_kernel(*conv, shape.dtype, operands), op, shape, operands);
   return nullptr;
 }
 
@@ -389,7 +370,7 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
                         .w = operands.stored_out(),
                         .y = operands.stored_in(1)};
   return own_or_cudnn(op.conv, operands, own_weight_grad(op, shape, operands), [&] {
-    return with_bias_grad(cudnn_weight_grad_of(op.conv, shape, operands), op, shape, operands);
+    return with_bias_grad(cudnn_weight_kernel(op.conv, shape, operands), op, shape, operands);
   });
 }
 

@@ -7,7 +7,7 @@
 #include "engine/core/error.h"
 #include "engine/graph/ops/norm_conv.h"
 #include "kernels/conv/conv_graph.cuda.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/planned.h"
 
 namespace warpstep::cuda {
 namespace {
@@ -152,32 +152,6 @@ dnn::Graph norm_weight_grad_graph(std::string name, const Conv& op, const ConvSh
   return graph.take();
 }
 
-using Uids = std::vector<std::int64_t>;
-
-// A kernel that executes the library's plan for `graph`, with the node's inputs and outputs bound
-// to these uids.
-std::unique_ptr<Kernel> planned_kernel(const Operands& operands, const dnn::Graph& graph, Uids in,
-                                       Uids out) {
-  dnn::Planned planned = operands.context.dnn->plan(graph);
-  if (!planned.plan)
-    fail<DeviceError>(
-        "cuda: {} has no engine for {} ({}): {}; compile the step with options_for() "
-        "of the backend",
-        operands.context.dnn->version(), operands.node.title(), text(operands.node.op),
-        planned.why_not);
-  const std::shared_ptr<dnn::Plan> plan = std::move(planned.plan);
-  return launch_kernel(
-      plan->implementation(),
-      [plan, in = std::move(in), out = std::move(out)](const Buffers& b, CudaStream& s) {
-        std::array<dnn::Binding, 13> bindings;
-        std::size_t bound = 0;
-        for (std::size_t i = 0; i < in.size(); ++i) bindings[bound++] = {in[i], b.in[i]};
-        for (std::size_t i = 0; i < out.size(); ++i) bindings[bound++] = {out[i], b.out[i]};
-        plan->execute(s, std::span(bindings).first(bound), b.workspace);
-      },
-      plan->workspace_bytes());
-}
-
 NormShape norm_shape(const BatchNorm& norm, std::int64_t rows, std::int64_t channels) {
   return {.rows = rows,
           .channels = channels,
@@ -241,9 +215,11 @@ struct FusedGraph<NormConvWeightGrad> {
 };
 
 template <class Op>
-dnn::Graph graph_of(const Op& op, const Operands& operands) {
+std::shared_ptr<dnn::Plan> plan_of(const Op& op, const Operands& operands) {
   const Types in = operands.graph.types(operands.node.in);
-  return FusedGraph<Op>::graph(op, FusedGraph<Op>::shape(op, in), operands.node.title());
+  return require_plan(
+      operands, FusedGraph<Op>::graph(op, FusedGraph<Op>::shape(op, in), operands.node.title()),
+      "compile the step with options_for() of the backend");
 }
 
 }  // namespace
@@ -266,18 +242,18 @@ bool computes(const AnyOp& any, const Types& in, const Context& context) {
 std::unique_ptr<Kernel> bind(const NormConv& op, const Operands& operands) {
   Uids out{ConvShape::y_uid, sum_uid, squares_uid};
   if (op.joins()) out.push_back(joined_uid);
-  return planned_kernel(operands, graph_of(op, operands), inputs_of(op.prologue), out);
+  return planned_kernel(plan_of(op, operands), inputs_of(op.prologue), out);
 }
 
 std::unique_ptr<Kernel> bind(const NormConvDataGrad& op, const Operands& operands) {
-  return planned_kernel(operands, graph_of(op, operands),
+  return planned_kernel(plan_of(op, operands),
                         {ConvShape::y_uid, ConvShape::w_uid, ConvShape::x_uid, gamma_uid, beta_uid,
                          mean_uid, inv_std_uid},
                         {joined_uid, d_gamma_uid, d_beta_uid, by_g_uid, by_x_uid, constant_uid});
 }
 
 std::unique_ptr<Kernel> bind(const NormConvWeightGrad& op, const Operands& operands) {
-  return planned_kernel(operands, graph_of(op, operands),
+  return planned_kernel(plan_of(op, operands),
                         {ConvShape::x_uid, scale_uid, bias_uid, ConvShape::y_uid},
                         {ConvShape::w_uid});
 }

@@ -60,6 +60,25 @@ void lower(std::optional<Value>& limit, std::optional<Value> to) {
   if (to && (!limit || *to < *limit)) limit = to;
 }
 
+std::optional<std::uint64_t> memory_limit_of(const path& group) {
+  std::optional<std::uint64_t> lowest;
+  for (const char* const file : {"memory.max", "memory.high", "memory.limit_in_bytes"}) {
+    const auto bytes = count_of(word_in(group / file));
+    // Version 1 writes "no limit" as the largest number of whole pages.
+    if (bytes && *bytes < std::uint64_t{1} << 60) lower(lowest, bytes);
+  }
+  return lowest;
+}
+
+// Lines "KEY VALUE": the sum of the values of these keys.
+std::uint64_t sum_of(const path& file, std::initializer_list<std::string_view> keys) {
+  std::ifstream lines(file);
+  std::uint64_t sum = 0, value = 0;
+  for (std::string key; lines >> key >> value;)
+    if (std::ranges::find(keys, key) != keys.end()) sum += value;
+  return sum;
+}
+
 }  // namespace
 
 ControlGroups control_groups(const path& root) {
@@ -101,19 +120,40 @@ std::optional<double> cpu_quota(const path& root) {
   return cpu_quota(control_groups(root));
 }
 
-std::optional<std::uint64_t> memory_limit_in(const path& file) {
-  // Version 1 writes "no limit" as the largest number of whole pages.
-  const auto bytes = count_of(word_in(file));
-  return bytes && *bytes < std::uint64_t{1} << 60 ? bytes : std::nullopt;
+std::vector<path> memory_groups(const ControlGroups& groups) {
+  std::vector<path> limited;
+  for (const auto* const folders : {&groups.v2, &groups.memory})
+    for (const path& group : *folders)
+      if (memory_limit_of(group)) limited.push_back(group);
+  return limited;
 }
 
 std::optional<std::uint64_t> memory_limit(const path& root) {
-  const ControlGroups groups = control_groups(root);
   std::optional<std::uint64_t> bytes;
-  for (const path& group : groups.v2) lower(bytes, memory_limit_in(group / "memory.max"));
-  for (const path& group : groups.memory)
-    lower(bytes, memory_limit_in(group / "memory.limit_in_bytes"));
+  for (const path& group : memory_groups(control_groups(root)))
+    lower(bytes, memory_limit_of(group));
   return bytes;
+}
+
+std::optional<MemoryLimit> tightest_memory(const std::vector<path>& groups) {
+  std::optional<MemoryLimit> tightest;
+  for (const path& group : groups) {
+    const auto limit = memory_limit_of(group);
+    if (!limit) continue;
+    MemoryLimit memory{.limit_bytes = *limit};
+    const auto used = count_of(word_in(group / "memory.current"));
+    const path stat = group / "memory.stat";
+    memory.used_bytes =
+        used ? *used : count_of(word_in(group / "memory.usage_in_bytes")).value_or(0);
+    memory.used_bytes -= std::min(
+        memory.used_bytes, used ? sum_of(stat, {"inactive_file", "active_file"})
+                                : sum_of(stat, {"total_inactive_file", "total_active_file"}));
+    memory.free_bytes = *limit - std::min(*limit, memory.used_bytes);
+    memory.hits = used ? sum_of(group / "memory.events", {"high", "max", "oom"})
+                       : count_of(word_in(group / "memory.failcnt")).value_or(0);
+    if (!tightest || memory.free_bytes < tightest->free_bytes) tightest = memory;
+  }
+  return tightest;
 }
 
 }  // namespace warpstep

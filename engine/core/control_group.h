@@ -23,9 +23,19 @@ std::optional<double> cpu_quota(const ControlGroups& groups);
 // Of this folder alone, in the files of either version.
 std::optional<double> cpu_quota_of(const std::filesystem::path& group);
 
+// The folders of either version that limit memory: memory.max, memory.high, above which the kernel
+// reclaims and slows the group down, or memory.limit_in_bytes.
+std::vector<std::filesystem::path> memory_groups(const ControlGroups& groups);
 // The lowest limit of the process's groups in bytes. Nothing: no limit.
 std::optional<std::uint64_t> memory_limit(const std::filesystem::path& root = "/");
-// In this file alone: memory.max, or memory.limit_in_bytes of version 1.
-std::optional<std::uint64_t> memory_limit_in(const std::filesystem::path& file);
+
+struct MemoryLimit {
+  std::uint64_t limit_bytes = 0;
+  // Cached pages of files, which can be evicted, are free.
+  std::uint64_t used_bytes = 0, free_bytes = 0;
+  std::uint64_t hits = 0;  // the kernel had to reclaim, or failed to
+};
+// Of that of these folders whose limit leaves least. Nothing: no limit.
+std::optional<MemoryLimit> tightest_memory(const std::vector<std::filesystem::path>& groups);
 
 }  // namespace warpstep

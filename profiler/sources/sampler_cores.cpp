@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "engine/core/clock.h"
-#include "engine/core/control_group.h"
 #include "engine/core/cpus.h"
 
 namespace warpstep::profiler {
@@ -23,18 +22,6 @@ using std::filesystem::path;
 
 std::optional<std::uint64_t> number_of(const path& file) {
   return parse_number(first_line(file));
-}
-
-// The lowest. Above memory.high the kernel reclaims and slows the group down.
-std::optional<std::uint64_t> limit_of(const path& group) {
-  std::optional<std::uint64_t> lowest;
-  for (const char* const file : {"memory.max", "memory.high", "memory.limit_in_bytes"}) {
-    const auto bytes = number_of(group / file);
-    // Version 1 writes "no limit" as the largest number of whole pages.
-    if (bytes && *bytes < std::uint64_t{1} << 60)
-      lowest = std::min(*bytes, lowest.value_or(*bytes));
-  }
-  return lowest;
 }
 
 // "key value" lines: the sum of the values of these keys.
@@ -104,25 +91,6 @@ void read_process(const path& proc, CoreReading& reading) {
     reading.switches = static_cast<std::uint64_t>(use.ru_nivcsw);
 }
 
-MemoryLimit read_limit(const path& group, std::uint64_t limit) {
-  MemoryLimit memory{.limit_bytes = limit};
-  const bool is_v2 = number_of(group / "memory.current").has_value();
-  memory.used_bytes =
-      number_of(group / (is_v2 ? "memory.current" : "memory.usage_in_bytes")).value_or(0);
-  const std::string stat = read_text(group / "memory.stat").value_or("");
-  const std::uint64_t files = (is_v2 ? sum_of(stat, {"inactive_file", "active_file"})
-                                     : sum_of(stat, {"total_inactive_file", "total_active_file"}))
-                                  .value_or(0);
-  // Cached pages of files can be evicted: they do not count as used.
-  memory.used_bytes -= std::min(memory.used_bytes, files);
-  memory.free_bytes = limit - std::min(limit, memory.used_bytes);
-  memory.hits =
-      is_v2 ? sum_of(read_text(group / "memory.events").value_or(""), {"high", "max", "oom"})
-                  .value_or(0)
-            : number_of(group / "memory.failcnt").value_or(0);
-  return memory;
-}
-
 }  // namespace
 
 CoreSources find_core_sources(const path& proc, const path& root) {
@@ -131,9 +99,7 @@ CoreSources find_core_sources(const path& proc, const path& root) {
   for (const auto* const folders : {&groups.v2, &groups.cpu})
     for (const path& group : *folders)
       if (cpu_quota_of(group)) sources.cpu_groups.push_back(group);
-  for (const auto* const folders : {&groups.v2, &groups.memory})
-    for (const path& group : *folders)
-      if (limit_of(group)) sources.memory_groups.push_back(group);
+  sources.memory_groups = memory_groups(groups);
   std::error_code none;
   if (!groups.v2.empty() && std::filesystem::exists(groups.v2.front() / "cpu.pressure", none))
     sources.pressure_group = groups.v2.front();
@@ -187,12 +153,7 @@ CoreReading read_cores(const CoreSources& sources,
   for (const path& package : sources.packages)
     if (const auto energy = number_of(package / "energy_uj"))
       reading.packages.push_back({*energy, number_of(package / "max_energy_range_uj").value_or(0)});
-  for (const path& group : sources.memory_groups)
-    if (const auto limit = limit_of(group)) {
-      const MemoryLimit memory = read_limit(group, *limit);
-      if (!reading.memory || memory.free_bytes < reading.memory->free_bytes)
-        reading.memory = memory;
-    }
+  reading.memory = tightest_memory(sources.memory_groups);
   return reading;
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/core/control_group.h"
 #include "engine/core/run_delay.h"
 #include "profiler/sources/sampler_proc.h"
 
@@ -35,10 +36,6 @@ struct QuotaReading {
 };
 struct EnergyReading {
   std::uint64_t microjoules = 0, range = 0;  // it begins again at 0 after `range`
-};
-struct MemoryLimit {
-  std::uint64_t limit_bytes = 0, used_bytes = 0, free_bytes = 0;
-  std::uint64_t hits = 0;  // the kernel had to reclaim, or failed to
 };
 
 struct CoreReading {

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,50 +20,6 @@ namespace {
 
 using Stamp = nlohmann::ordered_json;
 using std::filesystem::path;
-
-template <class Value>
-void lower(std::optional<Value>& limit, std::optional<Value> to) {
-  if (to && (!limit || *to < *limit)) limit = to;
-}
-
-// The limit less the file `used_file`; `files` are the lines of memory.stat with pages of files.
-std::optional<std::uint64_t> free_of(const path& group, std::optional<std::uint64_t> limit,
-                                     const char* used_file, std::array<const char*, 2> files) {
-  const auto used = parse_number(first_line(group / used_file));
-  if (!limit || !used) return std::nullopt;
-  const std::string stat = read_text(group / "memory.stat").value_or("");
-  std::uint64_t reclaimable = 0;
-  for (std::string_view lines = stat; !lines.empty();) {
-    std::string_view fields = next_line(lines);
-    const std::string_view key = next_field(fields);
-    if (key == files[0] || key == files[1])
-      reclaimable += parse_number(next_field(fields)).value_or(0);
-  }
-  const std::uint64_t held = *used - std::min(*used, reclaimable);
-  return *limit - std::min(*limit, held);
-}
-
-void read_memory(const path& group, const char* limit_file, const char* used_file,
-                 std::array<const char*, 2> files, ControlGroupLimits& limits) {
-  const auto bytes = memory_limit_in(group / limit_file);
-  lower(limits.memory_bytes, bytes);
-  lower(limits.memory_free_bytes, free_of(group, bytes, used_file, files));
-}
-
-}  // namespace
-
-ControlGroupLimits control_group_limits(const path& root) {
-  const ControlGroups groups = control_groups(root);
-  ControlGroupLimits limits{.cpu_cores = cpu_quota(groups)};
-  for (const path& group : groups.v2)
-    read_memory(group, "memory.max", "memory.current", {"inactive_file", "active_file"}, limits);
-  for (const path& group : groups.memory)
-    read_memory(group, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                {"total_inactive_file", "total_active_file"}, limits);
-  return limits;
-}
-
-namespace {
 
 // Texts of the system may contain any bytes; JSON is UTF-8.
 std::string in_ascii(std::string text) {
@@ -172,9 +127,8 @@ Stamp cpu(const path& root, const std::string& affinity) {
 
 Stamp control_group(const path& root) {
   Stamp json = Stamp::object();
-  const ControlGroupLimits limits = control_group_limits(root);
-  if (limits.cpu_cores) json["cpu_quota_cores"] = *limits.cpu_cores;
-  if (limits.memory_bytes) json["memory_limit_bytes"] = *limits.memory_bytes;
+  if (const auto cores = cpu_quota(root)) json["cpu_quota_cores"] = *cores;
+  if (const auto bytes = memory_limit(root)) json["memory_limit_bytes"] = *bytes;
   return json;
 }
 

@@ -2,29 +2,14 @@
 // limits, clocks, library versions).
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "profiler/sources/sampler_nvml.h"
 
 namespace warpstep::profiler {
-
-// The share of the machine that the control groups of a process allow it.
-struct ControlGroupLimits {
-  std::optional<double> cpu_cores;            // quota / period: 1.5 is one core and a half
-  std::optional<std::uint64_t> memory_bytes;  // nothing, as above: no limit
-  // The smallest amount that a limit leaves; cached pages of files, which can be evicted, count as
-  // free.
-  std::optional<std::uint64_t> memory_free_bytes;
-};
-
-// The lowest limits of the process's groups and their ancestors, of version 1 and 2 (a machine may
-// have both). In a container only the visible part of the hierarchy counts.
-ControlGroupLimits control_group_limits(const std::filesystem::path& root = "/");
 
 // {"cpu": {"model", "cores", "frequency_mhz", "numa_nodes", "smt": "on", "boost": "on",
 //  "clocks": [{"cpus": "0-1", "governor", "min_mhz", "max_mhz", "current_mhz": [one per CPU]}, ...]

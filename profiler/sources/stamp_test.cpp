@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/core/control_group.h"
 #include "profiler/sources/testing_nvml.h"
 #include "profiler/sources/testing_tree.h"
 
@@ -133,11 +134,15 @@ struct Limits {
   std::optional<double> cores;
   std::optional<std::uint64_t> bytes;
   explicit Limits(const Tree& tree) {
-    const ControlGroupLimits limits = control_group_limits(tree.root());
-    cores = limits.cpu_cores;
-    bytes = limits.memory_bytes;
+    cores = cpu_quota(tree.root());
+    bytes = memory_limit(tree.root());
   }
 };
+
+std::optional<std::uint64_t> free_memory(const Tree& tree) {
+  const auto memory = tightest_memory(memory_groups(control_groups(tree.root())));
+  return memory ? std::optional(memory->free_bytes) : std::nullopt;
+}
 
 TEST(ControlGroups, HaveTheLowestLimitOfTheirAncestors) {
   Tree tree;
@@ -163,15 +168,30 @@ TEST(ControlGroups, CountFreeMemory) {
              "anon 400000\nfile 300000\ninactive_file 200000\nactive_file 50000\n")
       .write("sys/fs/cgroup/jobs/one/memory.max", "900000\n")
       .write("sys/fs/cgroup/jobs/one/memory.current", "100000\n");
-  EXPECT_EQ(control_group_limits(tree.root()).memory_free_bytes, 550'000U);
+  EXPECT_EQ(free_memory(tree), 550'000U);
   tree.write("sys/fs/cgroup/jobs/one/memory.current", "1000000\n");
-  EXPECT_EQ(control_group_limits(tree.root()).memory_free_bytes, 0U);
+  EXPECT_EQ(free_memory(tree), 0U);
   Tree old;
   old.write("proc/self/cgroup", "5:memory:/a\n")
       .write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1000\n")
       .write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "800\n")
       .write("sys/fs/cgroup/memory/a/memory.stat", "total_inactive_file 100\n");
-  EXPECT_EQ(control_group_limits(old.root()).memory_free_bytes, 300U);
+  EXPECT_EQ(free_memory(old), 300U);
+}
+
+TEST(ControlGroups, AreSlowedDownAboveTheirHighMark) {
+  Tree tree;
+  tree.write("proc/self/cgroup", "0::/jobs/one\n")
+      .write("sys/fs/cgroup/jobs/memory.max", "800000\n")
+      .write("sys/fs/cgroup/jobs/memory.current", "300000\n")
+      .write("sys/fs/cgroup/jobs/one/memory.max", "900000\n")
+      .write("sys/fs/cgroup/jobs/one/memory.high", "max\n")
+      .write("sys/fs/cgroup/jobs/one/memory.current", "300000\n");
+  EXPECT_EQ(Limits(tree).bytes, 800'000U);
+  EXPECT_EQ(free_memory(tree), 500'000U);
+  tree.write("sys/fs/cgroup/jobs/one/memory.high", "600000\n");
+  EXPECT_EQ(Limits(tree).bytes, 600'000U);
+  EXPECT_EQ(free_memory(tree), 300'000U);
 }
 
 TEST(ControlGroups, OfVersion1HaveOneMountPerController) {
@@ -214,6 +234,7 @@ TEST(ControlGroups, MayHaveNoLimit) {
   const Limits limits(tree);
   EXPECT_EQ(limits.cores, std::nullopt);
   EXPECT_EQ(limits.bytes, std::nullopt);
+  EXPECT_EQ(free_memory(tree), std::nullopt);
 }
 
 TEST(OpenMpStamp, HasWhatTheUserSet) {

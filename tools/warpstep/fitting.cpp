@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include "engine/core/control_group.h"
 #include "profiler/sources/sampler_proc.h"
-#include "profiler/sources/stamp.h"
 
 namespace warpstep::tools {
 namespace {
@@ -17,7 +17,8 @@ std::uint64_t free_host_bytes() {
   std::string_view fields = available;
   const auto kib = profiler::parse_number(profiler::next_field(fields));
   const std::uint64_t machine = kib ? *kib * 1024 : UINT64_MAX;
-  return std::min(machine, profiler::control_group_limits().memory_free_bytes.value_or(UINT64_MAX));
+  const auto group = tightest_memory(memory_groups(control_groups()));
+  return group ? std::min(machine, group->free_bytes) : machine;
 }
 
 }  // namespace

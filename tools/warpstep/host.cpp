@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "engine/core/clock.h"
+#include "engine/core/control_group.h"
 #include "engine/core/cpu_isa.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
@@ -137,7 +138,6 @@ Host host() {
   result.system = or_unknown(value_of(text_of("/etc/os-release"), "PRETTY_NAME", '='));
   if (names.release[0] != 0) result.system += std::string(", Linux ") + names.release;
   const std::string cpuinfo = text_of("/proc/cpuinfo");
-  const profiler::ControlGroupLimits limits = profiler::control_group_limits();
   result.cpu = or_unknown(value_of(cpuinfo, "model name", ':'));
   result.vector_instructions = vector_instructions(cpuinfo);
   result.cores_of_machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
@@ -147,7 +147,7 @@ Host host() {
   result.memory_of_machine_bytes =
       profiler::parse_number(profiler::next_field(fields)).value_or(0) * 1024;
   result.memory_bytes =
-      std::min(result.memory_of_machine_bytes, limits.memory_bytes.value_or(UINT64_MAX));
+      std::min(result.memory_of_machine_bytes, memory_limit().value_or(UINT64_MAX));
   return result;
 }
 

@@ -7,8 +7,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "engine/core/control_group.h"
 #include "engine/core/error.h"
-#include "profiler/sources/stamp.h"
 
 namespace warpstep::tools {
 namespace {
@@ -49,7 +49,7 @@ void to_json(nlohmann::ordered_json& json, const Pinning& pinning) {
 }
 
 AvailableCpus available_cpus() {
-  return {allowed_cpus(), profiler::control_group_limits().cpu_cores};
+  return {allowed_cpus(), cpu_quota()};
 }
 
 void check_pin_cpus(const std::string& text) {

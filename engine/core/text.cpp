@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -22,6 +21,10 @@ std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = lower(c);
   return result;
+}
+
+bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) != 0x80;
 }
 
 // "resnet101" and "resnet18": names of two things, not a mistyped one.
@@ -142,10 +145,6 @@ std::string counted(double count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
 }
 
-namespace {
-
-// Of the character that the text begins with; 0: not UTF-8, which has no overlong forms, surrogates
-// or characters beyond U+10FFFF.
 std::size_t utf8_bytes(std::string_view text) {
   const auto byte = [text](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
@@ -160,6 +159,20 @@ std::size_t utf8_bytes(std::string_view text) {
                           (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);
   return is_invalid ? 0 : bytes;
 }
+
+std::size_t characters(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, begins_character));
+}
+
+std::string clipped(std::string_view text, std::size_t most) {
+  if (characters(text) <= most) return std::string(text);
+  std::size_t end = 0;
+  for (std::size_t n = 0; end < text.size(); ++end)
+    if (begins_character(text[end]) && ++n == most - 2) break;
+  return fmt::format("{}...", text.substr(0, end));
+}
+
+namespace {
 
 std::string without_controls(std::string_view text, std::string_view kept) {
   std::string result;

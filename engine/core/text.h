@@ -1,6 +1,7 @@
 // Text for people: numbers with their units, and help with words that a user typed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,6 +41,14 @@ std::string counted(double count, std::string_view noun);
 
 // A word of a command that can be pasted into a shell: as it is, or in quotes.
 std::string shell_word(std::string_view word);
+
+// Bytes of the UTF-8 character that the text, which is not empty, begins with. 0: it is not UTF-8,
+// which has no overlong forms, surrogates or characters beyond U+10FFFF.
+std::size_t utf8_bytes(std::string_view text);
+// Characters of UTF-8, as a terminal's columns: the bytes that do not continue one.
+std::size_t characters(std::string_view text);
+// The text, or its first `most` - 3 characters and "...".
+std::string clipped(std::string_view text, std::size_t most);
 
 // For a terminal, which obeys control characters: names come from files that others may have sent.
 // C0, DEL, U+0080 to U+009F and each byte that is not UTF-8 become '?'.

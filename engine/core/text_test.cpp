@@ -72,6 +72,15 @@ TEST(Printable, HasNothingThatATerminalObeys) {
   EXPECT_EQ(printable_lines("one\n\ttwo\x1b\r"), "one\n\ttwo??");
 }
 
+TEST(Clipped, CountsCharacters) {
+  EXPECT_EQ(characters("a\u00e4\u20ac\U0001F600"), 4U);
+  EXPECT_EQ(clipped("a\u00e4\u20ac\U0001F600", 4), "a\u00e4\u20ac\U0001F600");
+  EXPECT_EQ(clipped("a\u00e4\u20ac\U0001F600b", 4), "a...");
+  EXPECT_EQ(clipped("\U0001F600\u20acabc", 4), "\U0001F600...");
+  EXPECT_EQ(clipped("abcdef", 5), "ab...");
+  EXPECT_EQ(clipped("", 4), "");
+}
+
 TEST(Printable, IsUtf8) {
   EXPECT_EQ(printable("a\x9b"
                       "31m\xff\xc3"),

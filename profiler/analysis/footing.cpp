@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -16,8 +17,7 @@ constexpr const char* not_recorded = "not recorded";
 std::string value_text(const Json& value) {
   if (value.is_null()) return not_recorded;
   if (value == "" || value == Json::array()) return "none";
-  return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return value.is_string() ? value.get<std::string>() : printed(value);
 }
 
 // Collects every field that is not the same on both sides, by the path that leads to it.

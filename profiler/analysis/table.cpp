@@ -54,23 +54,11 @@ std::string csv_field(const Cell& cell) {
   return "";
 }
 
-bool starts_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-}
-std::size_t characters(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), starts_character));
-}
-
 // One line of at most `widest` characters.
-std::string clipped(std::string text) {
+std::string in_one_line(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
-  text = printable(text);
-  if (characters(text) <= widest) return text;
-  std::size_t end = 0;
-  for (std::size_t n = 0; end < text.size(); ++end)
-    if (starts_character(text[end]) && ++n == widest - 2) break;
-  return text.substr(0, end) + "...";
+  return clipped(printable(text), widest);
 }
 
 bool is_number(const Cell& cell) {
@@ -166,12 +154,12 @@ std::string to_text(const Table& table, std::size_t rows) {
   const std::size_t columns = table.columns.size(), n = std::min(rows, table.rows.size());
   Layout layout{std::vector<std::size_t>(columns), std::vector<bool>(columns)};
   std::vector<std::vector<std::string>> lines(1);
-  for (const Column& column : table.columns) lines[0].push_back(clipped(column.title));
+  for (const Column& column : table.columns) lines[0].push_back(in_one_line(column.title));
   for (std::size_t r = 0; r < n; ++r) {
     auto& line = lines.emplace_back();
     for (std::size_t c = 0; c < columns; ++c) {
       const Cell& cell = cell_of(table.rows[r], c);
-      line.push_back(clipped(shown(cell, table.columns[c].unit)));
+      line.push_back(in_one_line(shown(cell, table.columns[c].unit)));
       if (is_number(cell)) layout.is_right[c] = true;
     }
   }

@@ -7,30 +7,12 @@
 #include <array>
 #include <cmath>
 
+#include "engine/core/json_text.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
 
 namespace warpstep::profiler::html {
 namespace {
-
-// Bytes of the well-formed UTF-8 sequence that starts at `at`; 0 when there is none there.
-std::size_t sequence_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  const std::size_t length = first < 0x80                    ? 1
-                             : first >= 0xC2 && first < 0xE0 ? 2
-                             : first >= 0xE0 && first < 0xF0 ? 3
-                             : first >= 0xF0 && first < 0xF5 ? 4
-                                                             : 0;
-  if (length == 0 || at + length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(at + i) & 0xC0) != 0x80) return 0;
-  if (length < 3) return length;
-  const unsigned char second = byte(at + 1);  // overlong forms, surrogates, beyond U+10FFFF
-  const bool is_wrong = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
-                        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);
-  return is_wrong ? 0 : length;
-}
 
 unsigned hex_digit(char c) {
   return static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
@@ -42,7 +24,7 @@ std::string escaped(std::string_view text) {
   std::string result;
   result.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = sequence_length(text, at);
+    const std::size_t length = utf8_bytes(text.substr(at));
     const char c = text[at];
     if (length == 0 || (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == 0x7F)
       result += "\xEF\xBF\xBD";
@@ -86,7 +68,7 @@ std::string prose(std::string_view text) {
 
 std::string script_json(const Json& json) {
   std::string result;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+  for (const char c : printed(json)) {
     if (c == '<' || c == '>' || c == '&')
       result += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     else

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "engine/core/json_text.h"
 #include "profiler/analysis/tables.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
@@ -33,8 +34,7 @@ bool is_plain(const Json& array) {
 std::string value_html(const Json& value, int depth) {
   constexpr int deepest = 8;
   if (depth > deepest || !value.is_structured())
-    return escaped(value.is_string() ? value.get<std::string>()
-                                     : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return escaped(value.is_string() ? value.get<std::string>() : printed(value));
   if (value.is_object()) return list(value, depth);
   std::string html;
   if (is_plain(value)) {

@@ -16,27 +16,11 @@ constexpr std::size_t columns = 80;
 constexpr std::size_t longest_calls = 10;
 constexpr std::size_t shown_findings = 3;
 
-bool continues(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-}
-
-// Characters, not bytes.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return !continues(c); }));
-}
-
 // At most `width` characters: what does not fit ends in "...".
 std::string fitted(std::string_view text, std::size_t width) {
-  std::string clean = printable(text);
-  if (width_of(clean) <= width) {
-    clean.append(width - width_of(clean), ' ');
-    return clean;
-  }
-  std::size_t at = 0, count = 0;
-  while (at < clean.size() && (count < width - 3 || continues(clean[at])))
-    if (!continues(clean[at++])) ++count;
-  return fmt::format("{}...", clean.substr(0, at));
+  std::string clean = clipped(printable(text), width);
+  clean.append(width - characters(clean), ' ');
+  return clean;
 }
 
 // Words in lines of at most 80 columns, all but the first indented.
@@ -48,7 +32,7 @@ std::string wrapped(std::string_view text, std::size_t indent) {
     const std::size_t end = std::min(clean.find(' ', at), clean.size());
     const std::string_view word = std::string_view(clean).substr(at, end - at);
     const bool is_first = result.empty();
-    if (!is_first && column + 1 + width_of(word) > columns) {
+    if (!is_first && column + 1 + characters(word) > columns) {
       result += '\n';
       result.append(indent, ' ');
       column = indent;
@@ -57,7 +41,7 @@ std::string wrapped(std::string_view text, std::size_t indent) {
       ++column;
     }
     result += word;
-    column += width_of(word);
+    column += characters(word);
     at = end + 1;
   }
   return result;

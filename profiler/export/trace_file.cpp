@@ -9,6 +9,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "profiler/export/export.h"
 
 namespace warpstep::profiler {
@@ -22,7 +23,7 @@ void append(std::string& out, const Json& json, int depth) {
     return;
   }
   if (!json.is_structured()) {
-    out += json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    out += printed(json);
     return;
   }
   out += json.is_object() ? '{' : '[';
@@ -39,7 +40,7 @@ void append(std::string& out, const Json& json, int depth) {
 }  // namespace
 
 std::string json_quoted(std::string_view text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return printed(Json(text));
 }
 
 std::string spaced(const Json& json) {

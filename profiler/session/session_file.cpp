@@ -57,12 +57,6 @@ constexpr std::uint32_t first_number = 2;
 constexpr std::uint32_t most_names = 1U << 20;
 constexpr std::size_t npos = std::string_view::npos;
 
-// The text with invalid UTF-8 replaced, which JSON could not hold.
-std::string readable(std::string_view text) {
-  const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  return Json::parse(quoted).get<std::string>();
-}
-
 class SessionReader {
  public:
   SessionReader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
@@ -223,7 +217,7 @@ class SessionReader {
       case Chunk::program: session_.program = parse(payload); return;
       case Chunk::loader: session_.loader = parse(payload); return;
       case Chunk::peaks: session_.peaks = parse(payload); return;
-      case Chunk::note: session_.notes.push_back(readable(payload)); return;
+      case Chunk::note: session_.notes.push_back(utf8(payload)); return;
       case Chunk::names:
         if (lost_names_ && !has_first(header)) return lose(1, Chunk::names);
         if (lost_names_ && first_of(header) > session_.names.size()) {

@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
@@ -181,7 +182,7 @@ int compare_runs(const CompareOptions& options) {
       options.split ? profiler::compare_halves(before.front().session, how)
                     : profiler::compare(compared(before), compared(after), how);
   if (options.json)
-    fmt::print("{}\n", as_json(comparison).dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", printed(as_json(comparison), 2));
   else
     print(comparison);
   if (options.html) write_page(options.split ? before.front() : after.front(), comparison);

@@ -13,6 +13,7 @@
 #include "data/write/tokenize.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
@@ -78,7 +79,7 @@ int token_info(const std::string& spec, double val_split, bool json) {
       say("{}: has ids that are not in the vocabulary; `warpstep data verify` names the first\n",
           all[split]["path"].get<std::string>());
   if (json) {
-    fmt::print("{}\n", all.dump(2, ' ', false, TokenJson::error_handler_t::replace));
+    fmt::print("{}\n", printed(all, 2));
     return done;
   }
   for (const char* split : {"train", "val"})

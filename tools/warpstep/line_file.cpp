@@ -134,7 +134,7 @@ void BadSampleLog::write(Split& split, Position end) {
                                       {"sample", sample.index}, {"epoch", at.epoch + 1},
                                       {"step", at.step + 1},    {"row", sample.row},
                                       {"error", sample.message}};
-    file_.append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    file_.append(printed(line));
     ++split.written;
     ++rows_;
   }

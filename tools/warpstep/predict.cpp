@@ -10,6 +10,7 @@
 
 #include "data/formats/files.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "engine/run/evaluate.h"
 #include "tools/warpstep/checkpoint_files.h"
@@ -166,7 +167,7 @@ void print_json(const std::vector<std::string>& files, const std::vector<std::st
                    {"probability", found[i][0].probability},
                    {"top", std::move(top)}});
   }
-  fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", printed(all, 2));
 }
 
 void print_table(const std::vector<std::string>& files, const std::vector<std::string>& classes,

@@ -58,8 +58,8 @@ int ask(const ProfileOptions& options) {
   const std::string answer = profiler::trigger(options.job, options.request);
   const bool accepted = profiler::is_accepted(answer);
   if (options.json)
-    fmt::print("{}\n", Json{{"pid", options.job}, {"answer", answer}, {"accepted", accepted}}.dump(
-                           2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n",
+               printed(Json{{"pid", options.job}, {"answer", answer}, {"accepted", accepted}}, 2));
   else
     fmt::print("{}\n", printable_lines(answer));
   return accepted ? done : failed;  // it is busy, or cannot write

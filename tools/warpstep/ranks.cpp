@@ -11,6 +11,7 @@
 
 #include "data/formats/tar.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/profiling.h"
@@ -51,8 +52,7 @@ std::string perfetto_archive(std::vector<profiler::Session>& sessions,
   }
   const Json manifest{{"perfetto_manifest", {{"version", 1}, {"files", files}}}};
   std::string archive;
-  append_member(archive, "perfetto_manifest.json",
-                manifest.dump(1, ' ', false, Json::error_handler_t::replace));
+  append_member(archive, "perfetto_manifest.json", printed(manifest, 1));
   for (std::size_t i = 0; i < traces.size(); ++i)
     append_member(archive, files[i]["path"].get<std::string>(), traces[i]);
   archive.append(2 * data::tar_block_bytes, '\0');
@@ -66,11 +66,11 @@ int compare_ranks(const RanksOptions& options) {
   profiler::sort_by_rank(sessions);
   const profiler::RanksView view = profiler::rank_view(sessions);
   if (options.json)
-    fmt::print("{}\n", Json{{"verdict", view.verdict},
-                            {"ranks", to_json(ranks_table(view))},
-                            {"exchanges", to_json(exchanges_table(view))},
-                            {"stragglers", to_json(straggles_table(view))}}
-                           .dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", printed(Json{{"verdict", view.verdict},
+                                    {"ranks", to_json(ranks_table(view))},
+                                    {"exchanges", to_json(exchanges_table(view))},
+                                    {"stragglers", to_json(straggles_table(view))}},
+                               2));
   else
     fmt::print("{}", text_of_ranks(view));
   if (!options.perfetto.empty()) {

@@ -6,6 +6,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
@@ -78,8 +79,7 @@ int report(const ReportOptions& options) {
     analysis.devices = profiler::device_metrics(run.session, {.tb_compatible = true});
   }
   if (options.json)
-    fmt::print("{}\n",
-               as_json(run.session, analysis).dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", printed(as_json(run.session, analysis), 2));
   else
     fmt::print("{}", profiler::terminal_report(run.session, analysis, {.depth = options.depth}));
   write_page(options, run, analysis);

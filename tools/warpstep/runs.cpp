@@ -310,7 +310,7 @@ int list_runs(const RunsRequest& request) {
   if (request.json) {
     Json all = Json::array();
     for (const RunRecord& run : runs) all.push_back(json_of(run, settings));
-    fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", printed(all, 2));
   } else if (request.csv) {
     print_csv(runs, columns_of(settings));
   } else if (runs.empty()) {

@@ -1,22 +1,10 @@
 #include "tools/warpstep/text_table.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "engine/core/text.h"
 
 namespace warpstep::tools {
-namespace {
-
-// Columns of a terminal, for UTF-8: the bytes that do not continue a character.
-std::size_t characters(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
-}
-
-}  // namespace
-
 std::string TextTable::text() const {
   TextTable clean = *this;
   for (Column& column : clean.columns) column.heading = printable(column.heading);

@@ -26,7 +26,7 @@ TEST(ExplainCommand, PrintsCallsMemoryAndTotals) {
   EXPECT_THAT(
       result.text,
       AllOf(HasSubstr("training step, batch 16, fp32, adam"), HasSubstr("29 calls on ref"),
-            HasSubstr("conv1/conv 3x3 p1 +bias +relu"), HasSubstr("4 311 754 in 12 tensors"),
+            HasSubstr("conv1/conv 3x3 p1 +bias +relu"), HasSubstr("4,311,754 in 12 tensors"),
             HasSubstr("peak at call"), HasSubstr("totals")));
 }
 

@@ -84,15 +84,6 @@ std::string suggestion(std::string_view word, std::span<const std::string> candi
   return near.empty() ? std::string() : fmt::format("; did you mean {}{}?", prefix, near);
 }
 
-namespace {
-
-// Three significant digits, but whole numbers from 100 on.
-std::string three_digits(double value) {
-  const double size = std::abs(value);
-  if (size == 0) return "0";
-  return fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
-}
-
 std::string grouped(double value) {
   const std::string digits = fmt::format("{:.0f}", std::abs(value));
   std::string text(value < 0 ? "-" : "");
@@ -101,6 +92,15 @@ std::string grouped(double value) {
     text += digits[at];
   }
   return text;
+}
+
+namespace {
+
+// Three significant digits, but whole numbers from 100 on.
+std::string three_digits(double value) {
+  const double size = std::abs(value);
+  if (size == 0) return "0";
+  return fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
 }
 
 std::string scaled(double value, double base, std::span<const char* const> units) {

@@ -1,6 +1,7 @@
 // Text for people: numbers with their units, and help with words that a user typed.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -36,8 +37,16 @@ enum class Unit : std::uint8_t {
 // Three digits and a unit: "12.3 ms", "1.50 MiB", "95.2 %", "4,311,754", "1.20 TFLOP/s"; whole
 // numbers of the smallest unit as they are: "870 ns", "512 B". "-" for what is not finite.
 std::string quantity(double value, Unit unit);
+// "4,311,754": rounded to a whole number.
+std::string grouped(double value);
+std::string grouped(std::integral auto value) {
+  return grouped(static_cast<double>(value));
+}
 // "1 worker", "4 workers", "1,200 bytes".
 std::string counted(double count, std::string_view noun);
+std::string counted(std::integral auto count, std::string_view noun) {
+  return counted(static_cast<double>(count), noun);
+}
 
 // A word of a command that can be pasted into a shell: as it is, or in quotes.
 std::string shell_word(std::string_view word);

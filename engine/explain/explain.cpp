@@ -83,13 +83,6 @@ std::string decimals(double number, int digits) {
   return number == 0 ? "-" : fmt::format("{:.{}f}", number, digits);
 }
 
-// 4327922 as "4 327 922".
-std::string grouped(std::int64_t count) {
-  std::string text = fmt::format("{}", count);
-  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(idx(at), 1, ' ');
-  return text;
-}
-
 // "128x32x32x3:u8@128x32x32x4": with the dtype if it differs from `shown`, the last floating-point
 // one on this line, and with the layout if it is not plain.
 std::string value_text(const Value& value, bool with_layout, DType& shown) {

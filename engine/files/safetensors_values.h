@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/core/text.h"
 #include "engine/files/safetensors.h"
 
 namespace warpstep {
@@ -87,8 +88,8 @@ struct ConvertReport {
 // For a person, if ConvertReport::infinite is above 0; `type`: "f16".
 inline std::string infinite_warning(std::uint64_t infinite, std::string_view type) {
   return fmt::format(
-      "warning: {} value{} beyond the range of {} became infinite; bf16 has the range of f32",
-      infinite, infinite == 1 ? "" : "s", type);
+      "warning: {} beyond the range of {} became infinite; bf16 has the range of f32",
+      counted(infinite, "value"), type);
 }
 
 // Writes the tensors of `in` to `out` with other names or another precision: atomically, with one

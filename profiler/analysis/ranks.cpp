@@ -10,6 +10,7 @@
 #include <span>
 
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "profiler/analysis/compare_statistics.h"
 #include "profiler/analysis/scope.h"
 #include "profiler/analysis/tables.h"
@@ -50,8 +51,7 @@ RankClockMap from_looks(const std::vector<PeerClock>& looks, std::uint64_t begin
   RankClockMap map{.offset_ns = offset(early.back()),
                    .at_ns = early.back().at_ns,
                    .error_ns = early.back().round_trip_ns / 2,
-                   .how = fmt::format("{} look{} at rank 0's clock", looks.size(),
-                                      looks.size() == 1 ? "" : "s")};
+                   .how = fmt::format("{} at rank 0's clock", counted(looks.size(), "look"))};
   double least = std::numeric_limits<double>::infinity();
   for (const PeerClock& a : early)
     for (const PeerClock& b : late) {
@@ -191,8 +191,8 @@ std::vector<std::uint64_t> common_steps(std::span<const Places> ranks) {
   }
   if (with_spans.size() > 2) steps = std::move(with_spans);
   if (steps.size() < 2)
-    fail<DataError>("these sessions have {} step{} in common: they are not of one job",
-                    steps.size(), steps.size() == 1 ? "" : "s");
+    fail<DataError>("these sessions have {} in common: they are not of one job",
+                    counted(steps.size(), "step"));
   steps.erase(steps.begin());  // which starts things up
   return steps;
 }

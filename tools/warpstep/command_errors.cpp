@@ -51,10 +51,6 @@ std::string values_text(const CLI::Option& option) {
   return fmt::format("{}", fmt::join(option.results(), ", "));
 }
 
-std::string values_count(std::size_t count) {
-  return fmt::format("{} value{}", count, count == 1 ? "" : "s");
-}
-
 std::string count_problem(const CLI::Option& option, const std::string& name, bool in_file) {
   const std::size_t given = option.count();
   const auto most = static_cast<std::size_t>(option.get_items_expected_max()),
@@ -64,8 +60,8 @@ std::string count_problem(const CLI::Option& option, const std::string& name, bo
                        option.get_description());
   if (given > most && most == 1 && !in_file)
     return fmt::format("{} is given {} times ({}); give it once", name, given, values_text(option));
-  return fmt::format("{} has {} ({}), but takes {}", name, values_count(given), values_text(option),
-                     given > most ? most : least);
+  return fmt::format("{} has {} ({}), but takes {}", name, counted(given, "value"),
+                     values_text(option), given > most ? most : least);
 }
 
 std::string conversion_problem(const CLI::Option& option, const std::string& name, bool in_file) {

@@ -372,8 +372,7 @@ void note_limit(double of_run, const RunOptions& options, const Source& source) 
       static_cast<double>(samples) == of_run
           ? ", as in the run"
           : fmt::format(", {}; the run evaluated {}",
-                        counted(samples, source.is_text() ? "sequence" : "image"),
-                        grouped(static_cast<std::int64_t>(of_run)));
+                        counted(samples, source.is_text() ? "sequence" : "image"), grouped(of_run));
   say("note: {} of {} batches are evaluated{}{}\n", taken, steps, how,
       taken < steps ? "; --limit-batches 0 takes all" : "");
 }

@@ -164,8 +164,7 @@ int export_weights(const HuggingFaceExport& request) {
   write_atomically(folder / "config.json",
                    models::huggingface_config(trained.settings, vocabulary, end));
   fmt::print("{}: {}, {} bytes{}{}\n", (folder / "model.safetensors").string(),
-             counted(static_cast<std::int64_t>(report.tensors), "tensor"),
-             grouped(static_cast<std::int64_t>(report.bytes)),
+             counted(report.tensors, "tensor"), grouped(report.bytes),
              report.averaged > 0 ? ", of the average of the weights" : "",
              options.zeros.empty()
                  ? ""

@@ -124,9 +124,7 @@ void note_single_class(const Source& training) {
 void announce(const Job& job, const std::vector<std::string>& useless) {
   const Source &training = job.training, &test = job.test;
   say("{}: {} parameters, {} training and {} {}\n", job.options.model,
-      grouped(job.step->store().parameter_count()),
-      grouped(static_cast<std::int64_t>(training.size())),
-      grouped(static_cast<std::int64_t>(test.size())),
+      grouped(job.step->store().parameter_count()), grouped(training.size()), grouped(test.size()),
       training.is_text() ? std::string("validation tokens")
                          : "test images" + size_text(job.options, training));
   note_single_class(training);
@@ -143,8 +141,7 @@ void announce(const Job& job, const std::vector<std::string>& useless) {
       defaults.empty() ? "" : "; at their defaults: " + defaults);
   for (const std::string& option : useless) say("note: {}\n", option);
   if (job.options.patience > 0)
-    say("ends early after {} without a better {}\n",
-        counted(static_cast<std::int64_t>(job.options.patience), "evaluation"),
+    say("ends early after {} without a better {}\n", counted(job.options.patience, "evaluation"),
         watches_loss(job.options, training.is_text()) ? "loss" : "accuracy");
   say("device: {}, {}{}\n", job.device.backend->name(), job.device.backend->describe(),
       job.device.why.empty() ? "" : fmt::format("; not CUDA: {}", job.device.why));

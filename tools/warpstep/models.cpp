@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/core/text.h"
 #include "models/build.h"
 #include "models/zoo.h"
 #include "tools/warpstep/command.h"

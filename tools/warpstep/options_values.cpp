@@ -11,6 +11,7 @@
 
 #include "data/transforms/recipe.h"
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "models/zoo.h"
 #include "tools/warpstep/options.h"
 
@@ -128,9 +129,9 @@ BackendOptions backend_options(const RunOptions& o) {
 LossOptions loss_options(const RunOptions& o, std::int64_t classes) {
   if (!o.class_weights.empty() && o.class_weights.size() != idx(classes))
     fail<UsageError>(
-        "--class-weights has {} value{}, but the data have {} classes; give one per class, in the "
+        "--class-weights has {}, but the data have {} classes; give one per class, in the "
         "order of `warpstep data info`",
-        o.class_weights.size(), o.class_weights.size() == 1 ? "" : "s", classes);
+        counted(o.class_weights.size(), "value"), classes);
   return {.label_smoothing = o.label_smoothing,
           .class_weights = {o.class_weights.begin(), o.class_weights.end()},
           .raw = o.loss == "nll"};

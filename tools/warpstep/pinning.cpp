@@ -9,6 +9,7 @@
 
 #include "engine/core/control_group.h"
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 
 namespace warpstep::tools {
 namespace {
@@ -39,8 +40,8 @@ std::string Pinning::text() const {
   const auto on = [](const std::vector<int>& cpus) {
     return fmt::format("CPU{} {}", cpus.size() == 1 ? "" : "s", text_of_cpus(cpus));
   };
-  return fmt::format("{} thread{} on {}, loader on {}{}", threads(), threads() == 1 ? "" : "s",
-                     on(places.team), shares ? "the same " : "", on(places.others));
+  return fmt::format("{} on {}, loader on {}{}", counted(threads(), "thread"), on(places.team),
+                     shares ? "the same " : "", on(places.others));
 }
 
 void to_json(nlohmann::ordered_json& json, const Pinning& pinning) {

@@ -191,11 +191,11 @@ void print_table(const std::vector<std::string>& files, const std::vector<std::s
 std::string missing_text(const data::FoundFiles& found, const Predicted& predicted) {
   std::string text;
   if (const std::size_t broken = found.images.size() - predicted.files.size(); broken > 0)
-    text = fmt::format("{} of {} could not be decoded", broken,
-                       counted(static_cast<std::int64_t>(found.images.size()), "file"));
+    text =
+        fmt::format("{} of {} could not be decoded", broken, counted(found.images.size(), "file"));
   if (!found.unlisted.empty())
     text += fmt::format("{}{} could not be listed", text.empty() ? "" : ", and ",
-                        counted(static_cast<std::int64_t>(found.unlisted.size()), "folder"));
+                        counted(found.unlisted.size(), "folder"));
   return text;
 }
 
@@ -212,8 +212,7 @@ int predict(const Parser& parser, const PredictRequest& request) {
         subject.options.model, shell_word(request.run), shell_word(request.run));
   const data::FoundFiles found = data::find_images(request.files);
   if (!found.passed_over.empty())
-    say("{} passed over, not .png, .jpg or .jpeg: {}\n",
-        counted(static_cast<std::int64_t>(found.passed_over.size()), "file"),
+    say("{} passed over, not .png, .jpg or .jpeg: {}\n", counted(found.passed_over.size(), "file"),
         data::first_few(found.passed_over));
   for (const std::string& folder : found.unlisted) say("{}\n", folder);
   const Predicted predicted = predictions_of(parser, subject, found.images);

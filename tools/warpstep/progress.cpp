@@ -8,6 +8,7 @@
 
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
+#include "engine/core/text.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -21,8 +22,7 @@ constexpr std::uint64_t report_ns = 10'000'000'000;  // a line in a log file
 void CountLine::operator()(std::uint64_t done, std::uint64_t all) const {
   static const bool terminal = ::isatty(STDERR_FILENO) == 1;
   if (!terminal || (done % 100 != 0 && done != all)) return;
-  say("\r{} of {} {}{}", grouped(static_cast<std::int64_t>(done)),
-      grouped(static_cast<std::int64_t>(all)), what, done == all ? "\n" : "");
+  say("\r{} of {} {}{}", grouped(done), grouped(all), what, done == all ? "\n" : "");
   std::fflush(stderr);
 }
 
@@ -33,16 +33,6 @@ std::string percent(double share) {
 std::string loss_text(double loss) {
   if (std::isnan(loss)) return "nan";  // without its sign, which says nothing
   return loss < 1e6 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
-}
-
-std::string grouped(std::int64_t number) {
-  if (number < 0) return fmt::format("-{}", grouped(-number));
-  if (number < 1000) return fmt::format("{}", number);
-  return fmt::format("{},{:03}", grouped(number / 1000), number % 1000);
-}
-
-std::string counted(std::int64_t number, std::string_view what) {
-  return fmt::format("{} {}{}", grouped(number), what, number == 1 ? "" : "s");
 }
 
 std::string clock_text(double seconds) {

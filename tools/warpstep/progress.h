@@ -62,11 +62,9 @@ inline constexpr const char* check_numerics_help =
 inline constexpr const char* slow_check =
     "--check-numerics: waits for every call and checks its outputs; this is slow";
 
-std::string loss_text(double loss);        // four decimals, or four digits of a huge one
-std::string percent(double share);         // "48.2 %"
-std::string grouped(std::int64_t number);  // "10,000"
-std::string counted(std::int64_t number, std::string_view what);  // "1 epoch", "2 epochs"
-std::string clock_text(double seconds);                           // "1:05", "2:03:04"
+std::string loss_text(double loss);      // four decimals, or four digits of a huge one
+std::string percent(double share);       // "48.2 %"
+std::string clock_text(double seconds);  // "1:05", "2:03:04"
 double per_second(std::int64_t count, const StepTimes& times);
 
 }  // namespace warpstep::tools

@@ -258,11 +258,10 @@ void continue_in_world(const Json& config, const RunOptions& options, RunOptions
     before.batch = options.batch;
   } else if (before.global_batch = 0; ranks != options.world().size) {
     fail<UsageError>(
-        "the run has had {} rank{} with --batch {} so far and would continue with {}, which would "
-        "be given other batches; continue with the same ones by --global-batch {}, or with {} "
-        "rank{}",
-        ranks, ranks == 1 ? "" : "s", before.batch, options.world().size, before.batch * ranks,
-        ranks, ranks == 1 ? "" : "s");
+        "the run has had {} with --batch {} so far and would continue with {}, which would be "
+        "given other batches; continue with the same ones by --global-batch {}, or with {}",
+        counted(ranks, "rank"), before.batch, options.world().size, before.batch * ranks,
+        counted(ranks, "rank"));
   }
 }
 

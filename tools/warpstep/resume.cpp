@@ -326,7 +326,7 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, std::ui
 std::string continuation_text(const Resumed& resumed, const RunOptions& options,
                               const Progress& progress) {
   return fmt::format("{} continues after step {}, in epoch {}{}", resumed.run.string(),
-                     grouped(static_cast<std::int64_t>(progress.step)), progress.next.epoch + 1,
+                     grouped(progress.step), progress.next.epoch + 1,
                      changed_text(resumed, options));
 }
 
@@ -352,14 +352,12 @@ std::string nothing_left(const Resumed& resumed, const RunOptions& options,
     return fmt::format(
         "{0}: nothing to do and nothing changed: the run ended early, after {1} without a better "
         "one; to continue: warpstep train --resume {2} --patience 0, or a larger one",
-        resumed.run.string(),
-        counted(static_cast<std::int64_t>(progress.watch->worse), "evaluation"),
+        resumed.run.string(), counted(progress.watch->worse, "evaluation"),
         shell_word(resumed.run.string()));
   return fmt::format(
       "{0}: nothing to do and nothing changed: the run has done {1} and {2}, and its {3} ends it; "
       "to continue: warpstep train --resume {4} --epochs N, or --steps N, in all",
-      resumed.run.string(), counted(static_cast<std::int64_t>(progress.next.epoch), "epoch"),
-      counted(static_cast<std::int64_t>(progress.step), "step"),
+      resumed.run.string(), counted(progress.next.epoch, "epoch"), counted(progress.step, "step"),
       by_steps ? fmt::format("--steps {}", options.steps)
                : fmt::format("--epochs {}", options.epochs),
       shell_word(resumed.run.string()));
@@ -377,11 +375,8 @@ void require_end_ahead(const Resumed& resumed, const RunOptions& options,
       "give a larger number, or an older checkpoint of it; warpstep eval {} evaluates this one",
       by_steps ? fmt::format("--steps {}", options.steps)
                : fmt::format("--epochs {}", options.epochs),
-      resumed.checkpoint.string(), counted(static_cast<std::int64_t>(progress.step), "step"),
-      counted(static_cast<std::int64_t>(next.epoch), "epoch"),
-      next.step == 0 ? ""
-                     : fmt::format(" and {} of the next",
-                                   counted(static_cast<std::int64_t>(next.step), "step")),
+      resumed.checkpoint.string(), counted(progress.step, "step"), counted(next.epoch, "epoch"),
+      next.step == 0 ? "" : fmt::format(" and {} of the next", counted(next.step, "step")),
       shell_word(resumed.checkpoint.string()));
 }
 

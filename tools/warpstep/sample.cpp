@@ -20,6 +20,7 @@
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/random.h"
+#include "engine/core/text.h"
 #include "engine/passes/decode.h"
 #include "engine/run/decode.h"
 #include "models/build.h"
@@ -362,15 +363,14 @@ struct Spent {
     constexpr double ms = 1e-6;
     const double time_ms = static_cast<double>(ns) * ms;
     const double count = static_cast<double>(tokens);
-    say("prompt: {} in {:.1f} ms", counted(static_cast<std::int64_t>(prompt_tokens), "token"),
+    say("prompt: {} in {:.1f} ms", counted(prompt_tokens, "token"),
         static_cast<double>(prompt_ns) * ms);
     if (tokens > 0)
-      say("; then {} more in {:.1f} ms: {:.2f} ms/token, {} tokens/s",
-          grouped(static_cast<std::int64_t>(tokens)), time_ms, time_ms / count,
-          grouped(std::llround(1e3 * count / time_ms)));
+      say("; then {} more in {:.1f} ms: {:.2f} ms/token, {} tokens/s", grouped(tokens), time_ms,
+          time_ms / count, grouped(std::llround(1e3 * count / time_ms)));
     if (forgotten > 0)
       say("; the context of {} was full {}, and its {} forgotten", counted(context, "token"),
-          counted(static_cast<std::int64_t>(forgotten), "time"),
+          counted(forgotten, "time"),
           forget == 0   ? "older half"
           : forget == 1 ? "oldest token"
                         : fmt::format("oldest {} tokens", forget));

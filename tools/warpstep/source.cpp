@@ -217,19 +217,16 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
     if (measured.with_alpha > 0 && options.alpha == "drop")
       say("{} of {} training images have an alpha channel or transparent colour, which is dropped; "
           "--alpha white blends them\n",
-          grouped(static_cast<std::int64_t>(measured.with_alpha)),
-          grouped(static_cast<std::int64_t>(measured.samples)));
+          grouped(measured.with_alpha), grouped(measured.samples));
     if (measured.with_orientation > 0)
       say("{} of {} training images are JPEG files that EXIF says to turn or mirror, which is "
           "ignored; mogrify -auto-orient turns their pixels\n",
-          grouped(static_cast<std::int64_t>(measured.with_orientation)),
-          grouped(static_cast<std::int64_t>(measured.samples)));
+          grouped(measured.with_orientation), grouped(measured.samples));
   }
   if (options.mean.size() != channels || options.std.size() != channels)
     fail<UsageError>(
-        "the images have {} channel{}, but --mean has {} and --std {} values; give one for each "
-        "channel",
-        channels, channels == 1 ? "" : "s", options.mean.size(), options.std.size());
+        "the images have {}, but --mean has {} and --std {} values; give one for each channel",
+        counted(channels, "channel"), options.mean.size(), options.std.size());
 }
 
 namespace {
@@ -392,8 +389,7 @@ std::string passed_over_text(const Source& source) {
   if (source.is_text()) return {};
   const std::vector<std::string> names = source.dataset->passed_over();
   if (names.empty()) return {};
-  return fmt::format("{} of the training data passed over: {}",
-                     warpstep::counted(static_cast<double>(names.size()), "file"),
+  return fmt::format("{} of the training data passed over: {}", counted(names.size(), "file"),
                      data::first_few(names));
 }
 

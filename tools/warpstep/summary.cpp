@@ -11,6 +11,7 @@
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
 #include "engine/core/phase.h"
+#include "engine/core/text.h"
 #include "engine/core/version.h"
 #include "profiler/analysis/table.h"
 #include "tools/warpstep/command.h"
@@ -239,7 +240,7 @@ void print_summary(const Json& summary, const RunOptions& options,
   if (summary.contains("step_time_share")) print_speed(summary);
   if (const auto rows = summary.value("bad_rows", std::uint64_t{0}); rows > 0)
     print_result("  broken     {} could not be decoded: {}/bad_samples.jsonl\n",
-                 counted(static_cast<std::int64_t>(rows), "sample"), run.string());
+                 counted(rows, "sample"), run.string());
   print_result("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n",
                run.string(), summary.at("checkpoint").get<std::string>());
 }

@@ -15,6 +15,7 @@
 
 #include "engine/core/file.h"
 #include "engine/core/host_name.h"
+#include "engine/core/text.h"
 #include "profiler/export/scalars.h"
 #include "profiler/sources/sampler.h"
 #include "profiler/sources/sampler_proc.h"
@@ -75,8 +76,7 @@ EventFile::EventFile(fs::path path) : path_(std::move(path)) {
 EventFile::~EventFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
   if (lost_ > 0)
-    say("tensorboard: {}: {} record{} could not be written\n", path_.string(), lost_,
-        lost_ == 1 ? "" : "s");
+    say("tensorboard: {}: {} could not be written\n", path_.string(), counted(lost_, "record"));
 }
 
 void EventFile::failed(int error, const char* doing) {

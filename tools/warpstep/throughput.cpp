@@ -10,6 +10,7 @@
 #include "engine/core/cpu_isa.h"
 #include "engine/core/cpu_peak.h"
 #include "engine/core/cpus.h"
+#include "engine/core/text.h"
 #include "profiler/analysis/table.h"
 
 namespace warpstep::tools {
@@ -97,8 +98,8 @@ Peak arithmetic_peak(const Device& device, const std::string& precision) {
   const int cpus = device.pinning.places.team.empty() ? static_cast<int>(allowed_cpus().size()) : 0;
   const int threads = cpus > 0 ? std::min(device.threads, cpus) : device.threads;
   return {measure_peak_flops(threads, bf16, device.pinning.places.team),
-          fmt::format("measured: multiply-adds of {}, {} thread{}",
-                      bf16 ? name(bf16_isa()) : name(cpu_isa()), threads, threads == 1 ? "" : "s")};
+          fmt::format("measured: multiply-adds of {}, {}",
+                      bf16 ? name(bf16_isa()) : name(cpu_isa()), counted(threads, "thread"))};
 }
 
 double Throughput::utilisation(double step_seconds) const {

@@ -10,6 +10,7 @@
 
 #include "data/io/file.h"
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "engine/files/safetensors_values.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
@@ -48,8 +49,8 @@ int convert(const Request& request) {
   for (const std::string& text : request.renames) options.renames.push_back(parse_rename(text));
   require_no_checkpoint(request.out);
   const ConvertReport report = convert_safetensors(request.in, request.out, options);
-  std::vector<std::string> parts{counted(static_cast<std::int64_t>(report.tensors), "tensor"),
-                                 grouped(static_cast<std::int64_t>(report.bytes)) + " bytes"};
+  std::vector<std::string> parts{counted(report.tensors, "tensor"),
+                                 grouped(report.bytes) + " bytes"};
   const auto add = [&](std::size_t count, const std::string& what) {
     if (count > 0) parts.push_back(fmt::format("{} {}", count, what));
   };
@@ -163,7 +164,7 @@ Json describe(const SafetensorsFile& file) {
 }
 
 std::string count(std::uint64_t number) {
-  return grouped(static_cast<std::int64_t>(number));
+  return grouped(number);
 }
 
 void print_tensor(const Json& tensor, std::size_t width, bool odd) {
@@ -213,8 +214,8 @@ void print(const Json& file) {
   for (const auto& [type, number] : totals.types)
     types.push_back(fmt::format("{} {}", number, type));
   fmt::print("{} ({}), {} elements, {} bytes; {} NaN, {} infinite\n",
-             counted(static_cast<std::int64_t>(file["tensors"].size()), "tensor"),
-             fmt::join(types, ", "), count(totals.elements), count(totals.bytes), count(totals.nan),
+             counted(file["tensors"].size(), "tensor"), fmt::join(types, ", "),
+             count(totals.elements), count(totals.bytes), count(totals.nan),
              count(totals.infinite));
   if (file["metadata"].empty()) return;
   fmt::print("metadata:\n");

@@ -12,6 +12,7 @@
 
 #include "data/formats/tar.h"
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 
 namespace warpstep::data {
 namespace {
@@ -111,14 +112,7 @@ void StreamedFile::fail_with(int error) const {
 }
 
 void StreamedFile::put(std::uint64_t offset, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put =
-        ::pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail_with(errno);
-    offset += static_cast<std::uint64_t>(put);
-    bytes = bytes.subspan(static_cast<std::size_t>(put));
-  }
+  if (write_all(file_.number(), bytes, offset) < bytes.size()) fail_with(errno);
 }
 
 void StreamedFile::append(std::span<const std::uint8_t> bytes) {

@@ -113,6 +113,21 @@ int open_file(const char* path, int flags, unsigned mode) {
   return descriptor;
 }
 
+std::size_t write_all(int file, std::span<const std::byte> bytes, std::optional<std::uint64_t> at) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const std::byte* const from = bytes.data() + done;
+    const std::size_t request = std::min(bytes.size() - done, max_request_bytes);
+    const ssize_t put = at ? ::pwrite(file, from, request, static_cast<off_t>(*at + done))
+                           : ::write(file, from, request);
+    if (put < 0 && errno == EINTR) continue;
+    if (put == 0) errno = ENOSPC;
+    if (put <= 0) break;
+    done += static_cast<std::size_t>(put);
+  }
+  return done;
+}
+
 int create_file(const std::filesystem::path& path) {
   struct stat status = {};
   const bool is_there = ::lstat(path.c_str(), &status) == 0;
@@ -189,23 +204,14 @@ void AtomicFile::fail_with(int error, std::string_view doing) const {
 void AtomicFile::write(std::span<const std::byte> part) {
   static const record::Name name{"write"};
   const record::PhasePart time(name);
-  while (!part.empty()) {
-    const ssize_t put = ::write(descriptor_, part.data(), std::min(part.size(), max_request_bytes));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail_with(errno, "write");
-    written_bytes_ += static_cast<std::uint64_t>(put);
-    part = part.subspan(static_cast<std::size_t>(put));
-  }
+  const std::size_t done = write_all(descriptor_, part);
+  written_bytes_ += done;
+  if (done < part.size()) fail_with(errno, "write");
 }
 
 void AtomicFile::rewrite_beginning(std::string_view part) {
-  for (std::size_t done = 0; done < part.size();) {
-    const ssize_t put =
-        ::pwrite(descriptor_, part.data() + done, part.size() - done, static_cast<off_t>(done));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail_with(errno, "write");
-    done += static_cast<std::size_t>(put);
-  }
+  if (write_all(descriptor_, std::as_bytes(std::span(part)), 0) < part.size())
+    fail_with(errno, "write");
 }
 
 void AtomicFile::commit() {

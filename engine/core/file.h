@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,6 +42,11 @@ class InputFile {
 
 // open(2), repeated when a signal interrupts it.
 int open_file(const char* path, int flags, unsigned mode = 0);
+
+// write(2) until all is written, or pwrite(2) to byte `at` on. Returns the bytes that were written:
+// fewer only after an error, which errno names.
+std::size_t write_all(int file, std::span<const std::byte> bytes,
+                      std::optional<std::uint64_t> at = {});
 
 // Opens a new file that is written bit by bit. An existing file or link of that name is replaced,
 // and no link is followed, so that nobody can redirect the bytes. -1, with errno set, on failure.

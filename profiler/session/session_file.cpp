@@ -33,6 +33,13 @@ std::uint32_t header_checksum(const ChunkHeader& header) {
       std::as_bytes(std::span(&header, 1)).first(sizeof header - sizeof header.header_crc));
 }
 
+ChunkHeader chunk_header(ChunkHeader header, std::span<const std::byte> payload) {
+  header.bytes = payload.size();
+  header.payload_crc = checksum(payload);
+  header.header_crc = header_checksum(header);
+  return header;
+}
+
 Json names_json(std::span<const Name> names) {
   Json json = Json::array();
   for (const Name& name : names) json.push_back({name.text, static_cast<int>(name.kind)});
@@ -418,30 +425,21 @@ void SessionWriter::write(Chunk type, std::string_view text) {
 void SessionWriter::append(Chunk type, std::size_t record_bytes, std::size_t count,
                            std::span<const std::byte> payload) {
   if (file_ < 0) fail<DataError>("{}: no more is written after an error", path_.string());
-  ChunkHeader header{.type = static_cast<std::uint32_t>(type),
-                     .id = next_id_,
-                     .record_bytes = static_cast<std::uint32_t>(record_bytes),
-                     .count = count,
-                     .bytes = payload.size(),
-                     .payload_crc = checksum(payload)};
-  header.header_crc = header_checksum(header);
-  std::string whole(reinterpret_cast<const char*>(&header), sizeof header);
-  whole.append(reinterpret_cast<const char*>(payload.data()), payload.size());
-  std::size_t done = 0;
-  while (done < whole.size()) {
-    const ssize_t now = ::write(file_, whole.data() + done, whole.size() - done);
-    if (now < 0 && errno == EINTR) continue;
-    if (now <= 0) {
-      const std::string why = now < 0 ? std::strerror(errno) : "nothing was written";
-      // An incomplete chunk would hide later ones.
-      [[maybe_unused]] const int cut = ::ftruncate(file_, static_cast<off_t>(bytes_));
-      ::close(std::exchange(file_, -1));
-      fail<DataError>("{}: writing failed ({}); the part written so far can be read",
-                      path_.string(), why);
-    }
-    done += static_cast<std::size_t>(now);
+  const ChunkHeader header = chunk_header({.type = static_cast<std::uint32_t>(type),
+                                           .id = next_id_,
+                                           .record_bytes = static_cast<std::uint32_t>(record_bytes),
+                                           .count = count},
+                                          payload);
+  for (const auto part : {std::as_bytes(std::span(&header, 1)), payload}) {
+    if (write_all(file_, part) == part.size()) continue;
+    const int error = errno;
+    // An incomplete chunk would hide later ones.
+    [[maybe_unused]] const int cut = ::ftruncate(file_, static_cast<off_t>(bytes_));
+    ::close(std::exchange(file_, -1));
+    fail<DataError>("{}: writing failed ({}); the part written so far can be read", path_.string(),
+                    std::strerror(error));
   }
-  bytes_ += whole.size();
+  bytes_ += sizeof header + payload.size();
   ++next_id_;
 }
 

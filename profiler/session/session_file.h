@@ -32,6 +32,8 @@ static_assert(sizeof(ChunkHeader) == 40);
 
 std::uint32_t checksum(std::span<const std::byte> bytes);  // CRC-32
 std::uint32_t header_checksum(const ChunkHeader& header);
+// The header with the size of this payload and both checksums.
+ChunkHeader chunk_header(ChunkHeader header, std::span<const std::byte> payload);
 
 // The type of a chunk.
 enum class Chunk : std::uint32_t {

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -83,24 +82,16 @@ void DumpWriter::finish(const WindowFacts& facts) {
 }
 
 void DumpWriter::append(std::uint32_t type, std::span<const std::byte> payload) {
-  ChunkHeader header;
-  header.magic = dump_magic;
-  header.type = type;
-  header.id = next_id_;
-  header.record_bytes = 1;
-  header.count = header.bytes = payload.size();
-  header.payload_crc = checksum(payload);
-  header.header_crc = header_checksum(header);
-  std::array<std::span<const std::byte>, 2> parts{bytes_of(header), payload};
-  for (std::span<const std::byte>& part : parts)
-    while (!part.empty()) {
-      const ssize_t count = ::write(file_, part.data(), part.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0)
-        fail<DataError>("{}: cannot write {} bytes of device records: {}", path_.string(),
-                        payload.size(), std::strerror(count < 0 ? errno : ENOSPC));
-      part = part.subspan(static_cast<std::size_t>(count));
-    }
+  const ChunkHeader header = chunk_header({.magic = dump_magic,
+                                           .type = type,
+                                           .id = next_id_,
+                                           .record_bytes = 1,
+                                           .count = payload.size()},
+                                          payload);
+  for (const auto part : {bytes_of(header), payload})
+    if (write_all(file_, part) < part.size())
+      fail<DataError>("{}: cannot write {} bytes of device records: {}", path_.string(),
+                      payload.size(), std::strerror(errno));
   ++next_id_;
 }
 

@@ -255,7 +255,7 @@ std::string man_page(const ListedCommand& command) {
 }
 
 // Where shells and man look for them below a prefix's share/.
-void write_all(const ListedCommand& program, const fs::path& share) {
+void write_files(const ListedCommand& program, const fs::path& share) {
   const auto put = [&](const std::string& name, const std::string& text) {
     fs::create_directories((share / name).parent_path());
     write_atomically(share / name, text);
@@ -277,7 +277,7 @@ int complete(const Parser& parser, const CompletionRequest& request) {
   const ListedCommand program = list_commands(parser);
   if (request.shell.empty() == request.write.empty())
     fail<UsageError>("name a shell (bash, zsh or fish), or a folder with --write");
-  if (!request.write.empty()) write_all(program, request.write);
+  if (!request.write.empty()) write_files(program, request.write);
   if (request.shell == "bash") fmt::print("{}", bash_script(program));
   if (request.shell == "zsh") fmt::print("{}", zsh_script(program));
   if (request.shell == "fish") fmt::print("{}", fish_script(program));

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -42,12 +43,8 @@ void LineFile::open() {
 void LineFile::append(std::string_view line) {
   open();
   const std::string text = fmt::format("{}\n", line);
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t put = ::write(descriptor_, rest.data(), rest.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail_with(errno, "write");
-    rest.remove_prefix(static_cast<std::size_t>(put));
-  }
+  if (write_all(descriptor_, std::as_bytes(std::span(text))) < text.size())
+    fail_with(errno, "write");
 }
 
 void LineFile::sync() {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -90,20 +91,14 @@ void EventFile::append(std::string_view record) {
     ++lost_;
     return;
   }
-  std::string_view rest = record;
-  while (!rest.empty()) {
-    const ssize_t put = ::write(descriptor_, rest.data(), rest.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) break;
-    rest.remove_prefix(static_cast<std::size_t>(put));
-  }
-  if (rest.empty()) {
+  const std::size_t done = write_all(descriptor_, std::as_bytes(std::span(record)));
+  if (done == record.size()) {
     bytes_ += record.size();
     return;
   }
   failed(errno, "write");
   // A reader stops at a part of a record; if it cannot be removed, nothing may follow it.
-  if (rest.size() < record.size() && ::ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0)
+  if (done > 0 && ::ftruncate(descriptor_, static_cast<off_t>(bytes_)) != 0)
     ::close(std::exchange(descriptor_, -1));
 }
 

@@ -350,6 +350,7 @@ Made make_dataset(const std::string& folder, const SyntheticOptions& options,
     std::filesystem::remove_all(path);
     std::filesystem::rename(path + ".part", path);
   }
+  sync_files_in(folder);  // before the mark says that they are all there
   write_atomically(mark_path, mark(options, true).dump() + "\n");
   const bool was_whole = ours && found.contains("whole") && found.at("whole") == true;
   return was_whole ? Made::replaced : Made::made;

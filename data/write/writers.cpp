@@ -39,12 +39,6 @@ std::uint64_t bytes_of_columns(std::span<const SafetensorsStream::Column> column
   return all;
 }
 
-// Syncs the names in a folder to disk. Some file systems refuse, which is not an error.
-void sync_folder(const fs::path& folder) {
-  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.number() >= 0) ::fsync(descriptor.number());
-}
-
 }  // namespace
 
 NewFolder::NewFolder(const std::string& out) : out_(fs::absolute(out).lexically_normal()) {
@@ -94,7 +88,7 @@ void NewFolder::commit() {
   sync_folder(folder_);
   fs::rename(folder_, out_);  // also over an empty folder
   folder_.clear();
-  sync_folder(out_.parent_path());
+  sync_name(out_);
 }
 
 StreamedFile::StreamedFile(std::string path, std::uint64_t begin)
@@ -128,7 +122,7 @@ void StreamedFile::flush() {
 
 void StreamedFile::finish() {
   flush();
-  if (::fsync(file_.number()) != 0 || file_.close() != 0) fail_with(errno);
+  if (sync_file(file_.number()) != 0 || file_.close() != 0) fail_with(errno);
 }
 
 SafetensorsStream::SafetensorsStream(std::string path, std::span<const Column> columns,

@@ -27,11 +27,20 @@ std::filesystem::path directory_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-int sync(int descriptor) {
-  for (;;) {
-    const int result = ::fsync(descriptor);
-    if (result == 0 || errno != EINTR) return result;
-  }
+// 0, or an errno of a failing disk: nothing can be done about file systems that refuse to sync a
+// directory, and for users who may not read theirs.
+int error_of_sync(const std::filesystem::path& folder, int (*sync)(int)) {
+  const int directory = open_file(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return errno == EACCES ? 0 : errno;
+  const int error = sync(directory) == 0 ? 0 : errno;
+  ::close(directory);
+  return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP ? 0 : error;
+}
+
+void sync_all(const std::filesystem::path& folder, int (*sync)(int)) {
+  if (const int error = error_of_sync(folder, sync); error != 0)
+    fail<DataError>("{}: cannot be flushed to the disk: {}; a power cut may lose files in it",
+                    folder.string(), reason(error));
 }
 
 }  // namespace
@@ -151,25 +160,27 @@ std::string folder_problem(const std::filesystem::path& folder, unsigned not_for
   return {};
 }
 
-// A new name is durable once its directory is. Some file systems refuse to sync a directory, and
-// some users may not read theirs: nothing can be done then. Any other error is a failing disk.
+int sync_file(int file) {
+  int result = -1;
+  do result = ::fsync(file);
+  while (result != 0 && errno == EINTR);
+  return result;
+}
+
 void sync_name(const std::filesystem::path& path) {
-  const auto failed = [&path](int error) {
+  if (const int error = error_of_sync(directory_of(path), sync_file); error != 0)
     fail<DataError>(
-        "{}: the file is complete, but its directory cannot be flushed to the disk: {}; a power "
-        "cut may lose its name",
+        "{}: is complete, but its directory cannot be flushed to the disk: {}; a power cut may "
+        "lose its name",
         path.string(), reason(error));
-  };
-  int directory = -1;
-  do {
-    directory = ::open(directory_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  } while (directory < 0 && errno == EINTR);
-  if (directory < 0 && errno == EACCES) return;
-  if (directory < 0) failed(errno);
-  const int error = sync(directory) == 0 ? 0 : errno;
-  ::close(directory);
-  const bool is_refusal = error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
-  if (error != 0 && !is_refusal) failed(error);
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  sync_all(folder, sync_file);
+}
+
+void sync_files_in(const std::filesystem::path& folder) {
+  sync_all(folder, ::syncfs);
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path, std::uint64_t expected_bytes)
@@ -178,8 +189,8 @@ AtomicFile::AtomicFile(std::filesystem::path path, std::uint64_t expected_bytes)
   do {  // skips names that a killed process with the same number left behind
     temporary_ = directory_of(path_) /
                  fmt::format(".{}.tmp-{}-{}", path_.filename().string(), ::getpid(), next_number++);
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (descriptor_ < 0 && (errno == EEXIST || errno == EINTR));
+    descriptor_ = open_file(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ < 0) fail_with(errno, "create a file in its directory");
 }
 
@@ -217,7 +228,7 @@ void AtomicFile::rewrite_beginning(std::string_view part) {
 void AtomicFile::commit() {
   static const record::Name name{"fsync"};
   const record::PhasePart time(name);
-  if (sync(descriptor_) != 0) fail_with(errno, "flush to the disk");
+  if (sync_file(descriptor_) != 0) fail_with(errno, "flush to the disk");
   // After EINTR, Linux has closed the file; its bytes are on the disk.
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail_with(errno, "close");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_with(errno, "rename into place");

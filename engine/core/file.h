@@ -57,9 +57,15 @@ int create_file(const std::filesystem::path& path);
 // private.
 std::string folder_problem(const std::filesystem::path& folder, unsigned not_for_others);
 
-// Flushes the directory of a file to the disk, so that a power cut does not lose the file's name.
-// Throws DataError on failure, except for file systems that cannot do this.
-void sync_name(const std::filesystem::path& path);
+// fsync(2), repeated when a signal interrupts it.
+int sync_file(int file);
+
+// Each flushes to the disk, for a power cut, and throws DataError on failure, but not for file
+// systems that cannot do this, nor for a folder that the user may not read.
+void sync_name(const std::filesystem::path& path);      // the name, in its directory
+void sync_folder(const std::filesystem::path& folder);  // the names in it
+// All files of the folder's file system: of very many small ones faster than each alone.
+void sync_files_in(const std::filesystem::path& folder);
 
 // Writes next to `path` under a temporary name; commit() makes the bytes durable and renames the
 // file atomically. A reader of `path` sees either the old file or the new one, complete, even after

@@ -224,16 +224,29 @@ TEST_F(FileTest, AFileThatDoesNotReachTheDiskLeavesTheOldOne) {
 TEST_F(FileTest, ADirectoryThatDoesNotReachTheDiskIsAnErrorAndOneThatRefusesIsNot) {
   const fs::path path = directory_ / "out";
   fsync_errors = {0, EIO};
-  EXPECT_THAT(
-      [&] { write_atomically(path, "new"); },
-      ThrowsMessage<DataError>(AllOf(HasSubstr(path.string()), HasSubstr("the file is complete"),
-                                     HasSubstr("Input/output error"))));
+  EXPECT_THAT([&] { write_atomically(path, "new"); },
+              ThrowsMessage<DataError>(AllOf(HasSubstr(path.string()), HasSubstr("is complete"),
+                                             HasSubstr("Input/output error"))));
   EXPECT_EQ(read_file(path), "new");
   for (const int refusal : {EINVAL, ENOSYS, EOPNOTSUPP}) {
     fsync_errors = {0, refusal};
     EXPECT_NO_THROW(write_atomically(path, "newer"));
     EXPECT_TRUE(fsync_errors.empty());
   }
+}
+
+TEST_F(FileTest, AFolderThatDoesNotReachTheDiskIsAnErrorAndOneThatRefusesIsNot) {
+  fsync_errors = {EINTR, EIO};
+  EXPECT_THAT([&] { sync_folder(directory_); },
+              ThrowsMessage<DataError>(
+                  AllOf(HasSubstr(directory_.string()), HasSubstr("Input/output error"))));
+  fsync_errors = {EINVAL};
+  EXPECT_NO_THROW(sync_folder(directory_));
+  EXPECT_TRUE(fsync_errors.empty());
+  EXPECT_NO_THROW(sync_files_in(directory_));
+  for (const auto& sync : {sync_folder, sync_files_in})
+    EXPECT_THAT([&] { sync(directory_ / "none"); },
+                ThrowsMessage<DataError>(HasSubstr("No such file or directory")));
 }
 
 TEST_F(FileTest, ANewFileReplacesWhatHasItsNameAndFollowsNoLink) {

@@ -1,5 +1,6 @@
 #include "engine/core/json_text.h"
 
+#include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
@@ -39,6 +40,52 @@ std::string printed(const Json& json, int indent) {
 std::string utf8(std::string_view text) {
   return nlohmann::json::parse(printed(nlohmann::json(text))).get<std::string>();
 }
+
+namespace fields {
+
+const Json* member(const Json& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto at = object.find(std::string(key));
+  return at == object.end() ? nullptr : &*at;
+}
+
+const Json& child(const Json& object, std::string_view key) {
+  static const Json none = Json::object();
+  const Json* const found = member(object, key);
+  return found != nullptr && found->is_structured() ? *found : none;
+}
+
+double number(const Json& object, std::string_view key, double otherwise) {
+  const Json* const found = member(object, key);
+  if (found == nullptr || !found->is_number()) return otherwise;
+  const double value = found->get<double>();
+  return std::isfinite(value) ? value : otherwise;
+}
+
+std::int64_t whole(const Json& object, std::string_view key, std::int64_t otherwise) {
+  const double value = number(object, key, static_cast<double>(otherwise));
+  return std::abs(value) < 9e15 ? static_cast<std::int64_t>(value) : otherwise;
+}
+
+std::uint64_t count(const Json& object, std::string_view key) {
+  const Json* const found = member(object, key);
+  if (found != nullptr && found->is_number_unsigned()) return found->get<std::uint64_t>();
+  const double value = number(object, key);
+  return value >= 1 && value < 1e18 ? static_cast<std::uint64_t>(value) : 0;
+}
+
+std::string text(const Json& object, std::string_view key, std::string_view otherwise) {
+  const Json* const found = member(object, key);
+  return found != nullptr && found->is_string() ? found->get<std::string>()
+                                                : std::string(otherwise);
+}
+
+bool flag(const Json& object, std::string_view key, bool otherwise) {
+  const Json* const found = member(object, key);
+  return found != nullptr && found->is_boolean() ? found->get<bool>() : otherwise;
+}
+
+}  // namespace fields
 
 template nlohmann::json parse_json(std::string_view text);
 template nlohmann::ordered_json parse_json(std::string_view text);

@@ -1,8 +1,9 @@
 // Parsing and quoting of JSON from files that anybody may have edited, and printing JSON that has
-// names of files. All functions exist for nlohmann::json and nlohmann::ordered_json, compiled once:
+// names of files. All templates exist for nlohmann::json and nlohmann::ordered_json, compiled once:
 // the templates of json.hpp cost seconds.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -26,5 +27,22 @@ std::string printed(const Json& json, int indent = -1);
 
 // The same for a text that others than JSON take: pictures, metadata.
 std::string utf8(std::string_view text);
+
+// Fields of the objects in files: any of them may be missing or of another type.
+namespace fields {
+
+using Json = nlohmann::ordered_json;
+
+// The value under `key`; nullptr where there is none, or `object` is no object.
+const Json* member(const Json& object, std::string_view key);
+// The object or array under `key`; an empty object when there is none.
+const Json& child(const Json& object, std::string_view key);
+double number(const Json& object, std::string_view key, double otherwise = 0);
+std::int64_t whole(const Json& object, std::string_view key, std::int64_t otherwise = 0);
+std::uint64_t count(const Json& object, std::string_view key);  // 0 also for negative ones
+std::string text(const Json& object, std::string_view key, std::string_view otherwise = "");
+bool flag(const Json& object, std::string_view key, bool otherwise = false);
+
+}  // namespace fields
 
 }  // namespace warpstep

@@ -11,25 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/core/json_text.h"
 #include "profiler/analysis/intervals.h"
 #include "profiler/session/session.h"
-
-// Fields of the objects that a session holds: any of them may be missing or of another type.
-namespace warpstep::profiler::fields {
-
-using Json = nlohmann::ordered_json;
-
-// The value under `key`; nullptr where there is none, or `object` is no object.
-const Json* member(const Json& object, std::string_view key);
-// The object or array under `key`; an empty object when there is none.
-const Json& child(const Json& object, std::string_view key);
-double number(const Json& object, std::string_view key, double otherwise = 0);
-std::int64_t whole(const Json& object, std::string_view key, std::int64_t otherwise = 0);
-std::uint64_t count(const Json& object, std::string_view key);  // 0 also for negative ones
-std::string text(const Json& object, std::string_view key, std::string_view otherwise = "");
-bool flag(const Json& object, std::string_view key, bool otherwise = false);
-
-}  // namespace warpstep::profiler::fields
 
 namespace warpstep::profiler {
 

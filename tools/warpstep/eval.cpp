@@ -265,13 +265,8 @@ void require_same_tokenizer(const Subject& subject, const data::TokenData& data)
 
 // The tokens that a run knows; 0: its configuration does not say.
 std::int64_t vocabulary_of_run(const Subject& subject) {
-  const auto data = subject.config().find("data");
-  if (data == subject.config().end() || !data->is_object()) return 0;
-  const auto found = data->find("vocabulary");
-  if (found == data->end() || !found->is_number_unsigned() ||
-      found->get<std::uint64_t>() > std::uint64_t{1} << 31)
-    return 0;
-  return found->get<std::int64_t>();
+  const std::uint64_t stored = fields::count(fields::child(subject.config(), "data"), "vocabulary");
+  return stored <= std::uint64_t{1} << 31 ? static_cast<std::int64_t>(stored) : 0;
 }
 
 // The model is the run's, also where other data have fewer tokens.
@@ -316,22 +311,20 @@ void require_same_kind(const Subject& subject, Source& source) {
     require_same_tokenizer(subject, *source.text);
     return use_vocabulary_of_run(subject, source);
   }
-  const auto then = subject.config().find("data");
-  if (then == subject.config().end() || !then->is_object()) return;
-  const auto shape = then->find("image_shape");
+  const auto& then = fields::child(subject.config(), "data");
+  const std::string shape = fields::text(then, "image_shape");
   const std::string now = source.dataset->image_shape().text();
   const auto colour = [](const std::string& text) {
     return text.ends_with("x1") ? "gray" : text.ends_with("x3") ? "RGB" : "other";
   };
-  if (shape != then->end() && shape->is_string() &&
-      std::string_view(colour(shape->get<std::string>())) != colour(now))
+  if (!shape.empty() && std::string_view(colour(shape)) != colour(now))
     fail<DataError>(
         "{}: the run was trained on {} images, and these are {}; convert them, for example with: "
         "mogrify {} *.png",
-        source.dataset->path(), colour(shape->get<std::string>()), colour(now),
+        source.dataset->path(), colour(shape), colour(now),
         colour(now) == std::string_view("gray") ? "-define png:color-type=2" : "-colorspace Gray");
-  const auto classes = then->find("classes");
-  if (classes == then->end() || !classes->is_array()) return;
+  const auto* const classes = fields::member(then, "classes");
+  if (classes == nullptr || !classes->is_array()) return;
   std::vector<std::string> names;
   for (const auto& name : *classes)
     if (name.is_string()) names.push_back(name.get<std::string>());

@@ -65,11 +65,9 @@ struct Trained {
 std::string tokenizer_of(const fs::path& checkpoint, const OrderedJson& config) {
   const fs::path own = checkpoint.parent_path() / "tokenizer.json";
   if (fs::exists(own)) return own.string();
-  const auto data = config.find("data");
-  if (data == config.end() || !data->is_object() || !data->contains("tokenizer")) return {};
-  const auto place = data->find("folder");
-  if (place == data->end() || !place->is_string()) return {};
-  const fs::path path = place->get<std::string>();
+  const OrderedJson& data = fields::child(config, "data");
+  const fs::path path = fields::text(data, "folder");
+  if (path.empty() || fields::member(data, "tokenizer") == nullptr) return {};
   return ((fs::is_directory(path) ? path : path.parent_path()) / "tokenizer.json").string();
 }
 

@@ -186,11 +186,7 @@ void read_stored(const OptionRow& row, const OptionJson& value, const std::strin
 
 // The channels of the run's images: 3 for the shape "32x32x3"; 0 if unknown.
 std::size_t channels_of(const OptionJson& config) {
-  const auto data = config.find("data");
-  if (data == config.end() || !data->is_object()) return 0;
-  const auto shape = data->find("image_shape");
-  if (shape == data->end() || !shape->is_string()) return 0;
-  const std::string text = shape->get<std::string>();
+  const std::string text = fields::text(fields::child(config, "data"), "image_shape");
   const std::size_t at = text.rfind('x');
   std::size_t channels = 0;
   if (at != std::string::npos)
@@ -281,10 +277,7 @@ RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stor
 void locate_data(const OptionJson& config, const std::string& file, const Parser& parser,
                  RunOptions& options) {
   if (parser.given("--data")) return;
-  std::string folder;
-  if (const auto data = config.find("data"); data != config.end() && data->is_object())
-    if (const auto found = data->find("folder"); found != data->end() && found->is_string())
-      folder = found->get<std::string>();
+  const std::string folder = fields::text(fields::child(config, "data"), "folder");
   if (data::is_folder(folder) || data::exists(folder)) {  // tokens may be in one file
     if (data_folder(options) != folder) options.data = folder;
   } else if (!folder.empty() || (!options.data.empty() && !data::exists(options.data))) {

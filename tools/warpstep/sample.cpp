@@ -19,6 +19,7 @@
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "engine/core/random.h"
 #include "engine/core/text.h"
 #include "engine/passes/decode.h"
@@ -66,20 +67,16 @@ struct Language {
 // What config.json says about the data of a run.
 void read_data(const Subject& subject, Language& language) {
   const std::string file = subject.checkpoint().string();
-  const auto data = subject.config().find("data");
-  if (data == subject.config().end() || !data->is_object())
+  const auto* const data = fields::member(subject.config(), "data");
+  if (data == nullptr || !data->is_object())
     fail<DataError>("{}: its configuration is broken: it has no object 'data'", file);
   const auto whole = [&](const char* key) {
-    const auto found = data->find(key);
-    if (found == data->end() || !found->is_number_unsigned() || found->get<std::uint64_t>() == 0 ||
-        found->get<std::uint64_t>() > std::uint64_t{1} << 31)
+    const std::uint64_t count = fields::count(*data, key);
+    if (count == 0 || count > std::uint64_t{1} << 31)
       fail<DataError>("{}: its configuration is broken: its data have no '{}'", file, key);
-    return found->get<std::int64_t>();
+    return static_cast<std::int64_t>(count);
   };
-  const auto text = [&](const char* key) {
-    const auto found = data->find(key);
-    return found != data->end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
+  const auto text = [&](const char* key) { return fields::text(*data, key); };
   language.context = whole("sequence");
   language.vocabulary = whole("vocabulary");
   language.counts_ids = text("tokenizer").empty();

@@ -109,11 +109,7 @@ std::optional<Shape> parse_image_shape(const std::string& text) {
 
 std::optional<Shape> Subject::trained_image() const {
   if (!is_run()) return std::nullopt;
-  const auto data = config_->find("data");
-  if (data == config_->end() || !data->is_object()) return std::nullopt;
-  const auto shape = data->find("image_shape");
-  if (shape == data->end() || !shape->is_string()) return std::nullopt;
-  return parse_image_shape(shape->get<std::string>());
+  return parse_image_shape(fields::text(fields::child(*config_, "data"), "image_shape"));
 }
 
 std::optional<Shape> Subject::trained_row() const {

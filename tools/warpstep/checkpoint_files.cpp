@@ -118,8 +118,6 @@ fs::path chosen_checkpoint(const fs::path& run, std::string_view which) {
 
 // The best checkpoint.
 
-using Json = nlohmann::ordered_json;
-
 namespace {
 
 bool holds_progress(const fs::path& path) try {

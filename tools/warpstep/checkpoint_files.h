@@ -3,12 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "engine/run/trainer.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/progress.h"
 
 namespace warpstep::tools {
@@ -71,7 +71,7 @@ class BestCheckpoint {
 
   const std::optional<Scored>& best() const { return best_; }
   const std::filesystem::path& waiting() const { return waiting_; }  // empty: none
-  nlohmann::ordered_json json() const;  // for summary.json; null without one
+  Json json() const;  // for summary.json; null without one
 
  private:
   void keep(const std::filesystem::path& checkpoint, const Scored& scored);

@@ -63,8 +63,6 @@ std::string option_suggestion(std::string_view word, std::span<const std::string
 
 namespace {
 
-using ConfigJson = nlohmann::ordered_json;
-
 std::string read_small(std::istream& input, const std::string& file) {
   // CLI11's time grows with the square of a line's length.
   constexpr std::streamsize most = 1 << 16;
@@ -78,12 +76,12 @@ std::string read_small(std::istream& input, const std::string& file) {
   return text;
 }
 
-std::string typed(const ConfigJson& value) {
+std::string typed(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
 // What config.json writes for an option that has no value: it cannot be typed.
-bool is_unset(const ConfigJson& value) {
+bool is_unset(const Json& value) {
   return value.is_null() || value.is_object() || (value.is_array() && value.empty()) ||
          (value.is_number() && value < 0) || value == "";
 }
@@ -108,47 +106,47 @@ bool is_replaced(const CLI::App& command, const std::string& name) {
 
 // What a run resolved itself, and a new one resolves again: mean and std that were measured, on
 // data that may be others now, and the learning rate of the run's model for another one.
-bool is_resolved_again(const CLI::App& command, const std::string& key, const ConfigJson& options,
-                       const ConfigJson& measured) {
+bool is_resolved_again(const CLI::App& command, const std::string& key, const Json& options,
+                       const Json& measured) {
   if (key == "lr") {
-    const ConfigJson model = options.value("model", ConfigJson());
+    const Json model = options.value("model", Json());
     return is_typed(command, "model") && model.is_string() &&
            options[key] == default_lr(model.get<std::string>());
   }
-  return measured.is_array() && std::ranges::find(measured, ConfigJson(key)) != measured.end();
+  return measured.is_array() && std::ranges::find(measured, Json(key)) != measured.end();
 }
 
 // The options of a run that are not at their defaults, as somebody would type them. A relative
 // folder of data was the run's: its absolute path is used. `starts`: a new run.
 std::vector<CLI::ConfigItem> items_of_run(const std::string& text, const std::string& file,
                                           const CLI::App& command, bool starts) {
-  const ConfigJson config = parse_json<ConfigJson>(text);
+  const Json config = parse_json<Json>(text);
   if (!config.is_object() || !config.contains("options") || !config["options"].is_object())
     fail<UsageError>(
         "{}: begins as JSON, but it is not the config.json of a run, with an object 'options'; "
         "other files of options are TOML: batch = 64",
         file);
   std::vector<CLI::ConfigItem> items;
-  const ConfigJson options = as_written_now(config["options"]);
-  const ConfigJson defaults = RunOptions(), measured = config.value("measured", ConfigJson());
-  const bool has_global = options.value("global_batch", ConfigJson(0)) != 0;
+  const Json options = as_written_now(config["options"]);
+  const Json defaults = RunOptions(), measured = config.value("measured", Json());
+  const bool has_global = options.value("global_batch", Json(0)) != 0;
   for (const auto& [key, stored] : options.items()) {
-    if (key == "out" || is_unset(stored) || stored == defaults.value(key, ConfigJson())) continue;
+    if (key == "out" || is_unset(stored) || stored == defaults.value(key, Json())) continue;
     if (key == "batch" && has_global) continue;  // a rank's share
     if (starts && is_resolved_again(command, key, options, measured)) continue;
     CLI::ConfigItem item;
     item.name = key;
     std::replace(item.name.begin(), item.name.end(), '_', '-');
-    ConfigJson value = stored;
+    Json value = stored;
     if (key == "data" && config.contains("data") && config["data"].is_object())
       value = config["data"].value("folder", stored);
     if (value.is_array())
-      for (const ConfigJson& element : value) item.inputs.push_back(typed(element));
+      for (const Json& element : value) item.inputs.push_back(typed(element));
     else
       item.inputs.push_back(typed(value));
     items.push_back(std::move(item));
   }
-  if (const ConfigJson weights = config.value("weights", ConfigJson());
+  if (const Json weights = config.value("weights", Json());
       weights.is_object() && weights.contains("file") && weights["file"].is_string()) {
     items.emplace_back().name = "weights";  // that the run began with
     items.back().inputs.push_back(weights["file"].get<std::string>());
@@ -285,11 +283,11 @@ class ConfigFile : public CLI::ConfigTOML {
 
 }  // namespace
 
-ConfigJson as_written_now(ConfigJson options) {
+Json as_written_now(Json options) {
   // Runs without it split by their seed.
   if (const auto seed = options.find("seed"); seed != options.end())
     if (seed->is_number_integer() && *seed >= 0 && !options.contains("val_seed"))
-      options["val_seed"] = ConfigJson(*seed);
+      options["val_seed"] = Json(*seed);
   if (const auto shard = options.find("shard_optimizer");
       shard != options.end() && shard->is_boolean())
     *shard = shard->get<bool>() ? "on" : "off";

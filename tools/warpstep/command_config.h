@@ -2,9 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include "tools/warpstep/json.h"
 
 namespace CLI {
 class App;
@@ -21,7 +22,7 @@ std::vector<std::string> option_names(const CLI::App& app);
 
 // The object 'options' of a run that any version wrote, as this version writes it: what was
 // renamed, changed its type or did not exist yet means what it meant then. Not checked.
-nlohmann::ordered_json as_written_now(nlohmann::ordered_json options);
+Json as_written_now(Json options);
 
 // Reads TOML for the subcommand that was given: an unknown key is an error, not an extra. Also
 // reads a run's config.json: the options in it that the subcommand has, but --out, whose folder is

@@ -12,6 +12,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/say.h"
@@ -19,8 +20,6 @@
 
 namespace warpstep::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct CompareOptions {
   std::vector<std::string> runs, against;

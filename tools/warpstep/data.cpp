@@ -21,6 +21,7 @@
 #include "engine/core/json_text.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/data_tokens.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
@@ -30,7 +31,6 @@ namespace {
 
 // warpstep data info: describes a data set, as text or as JSON.
 
-using Json = nlohmann::ordered_json;
 using data::Dataset;
 using data::Split;
 

@@ -14,15 +14,14 @@
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
 
-using TokenJson = nlohmann::ordered_json;
-
-TokenJson describe_tokens(const data::TokenSet& set) {
+Json describe_tokens(const data::TokenSet& set) {
   return {{"kind", "tokens"},
           {"path", set.path()},
           {"files", set.paths().size()},
@@ -33,7 +32,7 @@ TokenJson describe_tokens(const data::TokenSet& set) {
           {"fingerprint", fmt::format("{:016x}", set.fingerprint())}};
 }
 
-void print_tokens(const std::string& split, const TokenJson& set) {
+void print_tokens(const std::string& split, const Json& set) {
   const auto files = set["files"].get<std::uint64_t>();
   fmt::print("{}: {} tokens of {}, {}{}, ids up to {}\n", split, set["tokens"].get<std::uint64_t>(),
              set["type"].get<std::string>(), set["format"].get<std::string>(),
@@ -68,7 +67,7 @@ int token_info(const std::string& spec, double val_split, bool json) {
   const data::TokenData data =
       data::open_tokens(spec, {.val_split = val_split, .needs_train = false});
   for (const std::string& warning : data.warnings) say("{}\n", warning);
-  TokenJson all = TokenJson::object();
+  Json all = Json::object();
   if (data.train.size() > 0) all["train"] = describe_tokens(data.train);
   if (data.val.size() > 0) all["val"] = describe_tokens(data.val);
   all["vocabulary"] = data.vocabulary;

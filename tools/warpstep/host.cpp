@@ -57,14 +57,13 @@ double best_seconds(Graph graph, const std::shared_ptr<Backend>& backend,
 
 }  // namespace
 
-nlohmann::ordered_json measure_peaks(const std::shared_ptr<Backend>& backend,
-                                     const std::string& precision) {
+Json measure_peaks(const std::shared_ptr<Backend>& backend, const std::string& precision) {
   // Large enough to fill the device, and takes some ten milliseconds.
   const bool is_device = backend->steps_in_flight() > 0;
   const PeakSizes sizes = is_device ? PeakSizes{.product = 8192, .stream = std::int64_t{1} << 28}
                                     : host_peak_sizes(free_bytes(*backend));
   const std::int64_t n = sizes.product, count = sizes.stream;
-  nlohmann::ordered_json peaks = nlohmann::ordered_json::object();
+  Json peaks = Json::object();
   try {
     if (n > 0) {
       Graph product;
@@ -87,7 +86,7 @@ nlohmann::ordered_json measure_peaks(const std::shared_ptr<Backend>& backend,
     }
     return peaks;
   } catch (const std::exception&) {
-    return nlohmann::ordered_json::object();  // a device without the memory: no roofline
+    return Json::object();  // a device without the memory: no roofline
   }
 }
 
@@ -122,10 +121,8 @@ std::vector<profiler::GpuPlace> gpu_of(const Backend& backend) {
   return {{static_cast<unsigned>(device->ordinal), device->bus}};
 }
 
-nlohmann::ordered_json machine_record(const CpuSet& allowed,
-                                      const std::vector<profiler::GpuPlace>& gpus) {
-  nlohmann::ordered_json record =
-      profiler::machine_stamp("/", allowed.empty() ? "" : text_of_cpus(allowed), gpus);
+Json machine_record(const CpuSet& allowed, const std::vector<profiler::GpuPlace>& gpus) {
+  Json record = profiler::machine_stamp("/", allowed.empty() ? "" : text_of_cpus(allowed), gpus);
   record["cpu"]["instruction_set"] = cpu_isa_text();
   if (auto openmp = profiler::openmp_stamp(); !openmp.empty()) record["openmp"] = std::move(openmp);
   return record;

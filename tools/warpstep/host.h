@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "engine/core/cpus.h"
 #include "engine/run/backend.h"
 #include "profiler/sources/sampler_nvml.h"
+#include "tools/warpstep/json.h"
 
 namespace warpstep::tools {
 
@@ -18,8 +18,7 @@ namespace warpstep::tools {
 // and a large relu on this backend, the best of a few runs each. Takes some tenths of a second;
 // empty if it cannot be measured, without a part that would take too much of the memory that is
 // free (peaks.h).
-nlohmann::ordered_json measure_peaks(const std::shared_ptr<Backend>& backend,
-                                     const std::string& precision);
+Json measure_peaks(const std::shared_ptr<Backend>& backend, const std::string& precision);
 
 // The GPU that a backend computes on, for NVML; empty where the host computes. Other GPUs of the
 // machine, which may be idle or another program's, say nothing about a run.
@@ -28,8 +27,7 @@ std::vector<profiler::GpuPlace> gpu_of(const Backend& backend);
 // What a measurement depends on: profiler::machine_stamp() with the instruction set in use,
 // {"cpu": {..., "instruction_set": "AVX-512 with AMX"}, ...}. `allowed`: the CPUs of the process
 // before it pinned its threads; `gpus`: gpu_of() its backend.
-nlohmann::ordered_json machine_record(const CpuSet& allowed,
-                                      const std::vector<profiler::GpuPlace>& gpus);
+Json machine_record(const CpuSet& allowed, const std::vector<profiler::GpuPlace>& gpus);
 
 struct Host {
   std::string name;

@@ -17,6 +17,7 @@
 #include "models/huggingface.h"
 #include "models/zoo.h"
 #include "tools/warpstep/checkpoint_files.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
@@ -45,8 +46,6 @@ namespace {
 
 // warpstep weights export: a run as a folder for transformers.
 
-using OrderedJson = nlohmann::ordered_json;
-
 struct HuggingFaceExport {
   std::string run, folder, type;
   std::string checkpoint = "last";
@@ -62,10 +61,10 @@ struct Trained {
 
 // The run's own copy, or beside its tokens, whose absolute path is the only one that holds in any
 // folder.
-std::string tokenizer_of(const fs::path& checkpoint, const OrderedJson& config) {
+std::string tokenizer_of(const fs::path& checkpoint, const Json& config) {
   const fs::path own = checkpoint.parent_path() / "tokenizer.json";
   if (fs::exists(own)) return own.string();
-  const OrderedJson& data = fields::child(config, "data");
+  const Json& data = fields::child(config, "data");
   const fs::path path = fields::text(data, "folder");
   if (path.empty() || fields::member(data, "tokenizer") == nullptr) return {};
   return ((fs::is_directory(path) ? path : path.parent_path()) / "tokenizer.json").string();
@@ -77,7 +76,7 @@ Trained open_trained(const HuggingFaceExport& request) {
                            ? fs::path(request.run)
                            : chosen_checkpoint(request.run, request.checkpoint);
   const CheckpointInfo info = read_checkpoint_info(trained.checkpoint);
-  const auto config = parse_json<OrderedJson>(info.config_json);
+  const auto config = parse_json<Json>(info.config_json);
   Parser nothing_given;
   RunOptions options;
   declare_run_options(nothing_given, options, eval_only);
@@ -129,9 +128,9 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const Trained& trained, std::int6
 std::optional<std::int64_t> export_tokenizer(const data::Tokenizer& tokenizer,
                                              const Trained& trained, const fs::path& folder) {
   data::save_tokenizer(tokenizer, (folder / "tokenizer.json").string());
-  OrderedJson config{{"tokenizer_class", "PreTrainedTokenizerFast"},
-                     {"model_max_length", trained.settings.whole("context")},
-                     {"clean_up_tokenization_spaces", false}};
+  Json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
+              {"model_max_length", trained.settings.whole("context")},
+              {"clean_up_tokenization_spaces", false}};
   const std::optional<std::int32_t> end = tokenizer.end_of_text();
   if (end)
     for (const char* key : {"bos_token", "eos_token", "unk_token"})

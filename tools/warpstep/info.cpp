@@ -12,11 +12,10 @@
 #include "engine/run/backend.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/host.h"
+#include "tools/warpstep/json.h"
 
 namespace warpstep::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Versions of the libraries that were loaded, or of the headers where the library is headers alone.
 Json libraries() {

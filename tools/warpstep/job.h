@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/resume.h"

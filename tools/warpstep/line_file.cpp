@@ -19,8 +19,6 @@
 
 namespace warpstep::tools {
 
-using Json = nlohmann::ordered_json;
-
 LineFile::~LineFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
@@ -127,10 +125,9 @@ void BadSampleLog::write(Split& split, Position end) {
   for (const data::BadSample& sample : split.loader->bad_samples(split.written)) {
     const Position& at = sample.position;
     if (at.epoch > end.epoch || (at.epoch == end.epoch && at.step >= end.step)) break;
-    const nlohmann::ordered_json line{{"run_step", step_},      {"split", split.name},
-                                      {"sample", sample.index}, {"epoch", at.epoch + 1},
-                                      {"step", at.step + 1},    {"row", sample.row},
-                                      {"error", sample.message}};
+    const Json line{{"run_step", step_},      {"split", split.name}, {"sample", sample.index},
+                    {"epoch", at.epoch + 1},  {"step", at.step + 1}, {"row", sample.row},
+                    {"error", sample.message}};
     file_.append(printed(line));
     ++split.written;
     ++rows_;

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 #include "engine/run/trainer.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/source.h"
 
 namespace warpstep::tools {
@@ -38,8 +38,7 @@ class LineFile {
 // object are dropped and counted on stderr: a killed run leaves one, and a user may have edited the
 // file. `keep` may throw Json::exception for an object without the expected fields, which is
 // dropped too.
-void keep_lines(const std::filesystem::path& path,
-                const std::function<bool(const nlohmann::ordered_json&)>& keep);
+void keep_lines(const std::filesystem::path& path, const std::function<bool(const Json&)>& keep);
 
 // Samples that could not be decoded, in RUN/bad_samples.jsonl in the order of steps.
 

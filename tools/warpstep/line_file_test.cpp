@@ -7,6 +7,7 @@
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "tests/data_testing.h"
+#include "tools/warpstep/json.h"
 
 namespace warpstep::tools {
 namespace {
@@ -47,8 +48,7 @@ TEST(KeepLines, DropsWhatIsNotOfTheRunWithOneNote) {
   put(path, "5\nnull\n[]\n{}\n\n{\"step\":\"x\"}\n" + std::string(100'000, '[') + "\n" + mine +
                 "{\"step\":3}\n{\"st");
   testing::internal::CaptureStderr();
-  keep_lines(path,
-             [](const nlohmann::ordered_json& line) { return line.at("step").get<int>() < 3; });
+  keep_lines(path, [](const Json& line) { return line.at("step").get<int>() < 3; });
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(path + ": 8 lines that "));
   EXPECT_EQ(read_file(path), mine);
   testing::internal::CaptureStderr();

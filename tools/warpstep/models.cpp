@@ -7,14 +7,13 @@
 #include "models/build.h"
 #include "models/zoo.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/text_table.h"
 
 namespace warpstep::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t counted_classes = 10;
 

@@ -19,8 +19,6 @@
 namespace warpstep::tools {
 namespace {
 
-using OptionJson = nlohmann::ordered_json;
-
 void for_each_row(const std::function<void(const OptionRow&)>& visit) {
   for (const OptionGroup& group : option_table())
     for (const OptionRow& row : group.rows) visit(row);
@@ -69,12 +67,11 @@ std::vector<OptionChange> changes(const RunOptions& before, const RunOptions& no
   std::vector<OptionChange> found;
   for_each_row([&](const OptionRow& row) {
     const auto text = [&row](const RunOptions& options) {
-      const OptionJson value =
-          std::visit([&](auto field) { return OptionJson(options.*field); }, row.field);
+      const Json value = std::visit([&](auto field) { return Json(options.*field); }, row.field);
       if (value.is_string()) return value.get<std::string>();
       if (value.is_array()) {
         std::string words;
-        for (const OptionJson& element : value)
+        for (const Json& element : value)
           words += (words.empty() ? "" : " ") +
                    (element.is_string() ? element.get<std::string>() : element.dump());
         return words.empty() ? "none" : words;
@@ -93,8 +90,8 @@ std::vector<OptionChange> changes(const RunOptions& before, const RunOptions& no
 
 // config.json
 
-void to_json(OptionJson& json, const RunOptions& options) {
-  json = OptionJson::object();
+void to_json(Json& json, const RunOptions& options) {
+  json = Json::object();
   for_each_row([&](const OptionRow& row) {
     std::visit([&](auto field) { json[key_of(row)] = options.*field; }, row.field);
   });
@@ -113,7 +110,7 @@ const char* kind_of(const Value&) {
 }
 
 template <class Value>
-bool is_of_kind(const OptionJson& json, const Value&) {
+bool is_of_kind(const Json& json, const Value&) {
   if constexpr (std::is_same_v<Value, bool>) return json.is_boolean();
   if constexpr (std::is_same_v<Value, std::string>) return json.is_string();
   if constexpr (std::is_integral_v<Value>) return json.is_number_integer();
@@ -121,14 +118,14 @@ bool is_of_kind(const OptionJson& json, const Value&) {
 }
 
 template <class Element>
-bool is_of_kind(const OptionJson& json, const std::vector<Element>&) {
-  return json.is_array() && std::ranges::all_of(json, [](const OptionJson& element) {
+bool is_of_kind(const Json& json, const std::vector<Element>&) {
+  return json.is_array() && std::ranges::all_of(json, [](const Json& element) {
            return is_of_kind(element, Element());
          });
 }
 
 // Why the command line would refuse a stored value; empty if it would not.
-std::string refusal_of(const std::string& option, const OptionJson& value) {
+std::string refusal_of(const std::string& option, const Json& value) {
   struct CommandLine {
     Parser parser;
     RunOptions options;
@@ -137,12 +134,12 @@ std::string refusal_of(const std::string& option, const OptionJson& value) {
   static CommandLine line;  // declaring takes milliseconds
   if (value.is_boolean()) return {};
   if (value.empty()) return fmt::format("{}: an empty list", option);
-  const auto typed = [](const OptionJson& json) {
+  const auto typed = [](const Json& json) {
     return json.is_string() ? json.get<std::string>() : json.dump();
   };
   std::vector<std::string> texts;
   if (value.is_array())
-    for (const OptionJson& element : value) texts.push_back(typed(element));
+    for (const Json& element : value) texts.push_back(typed(element));
   else
     texts.push_back(typed(value));
   return line.parser.problem(option, texts);
@@ -154,7 +151,7 @@ std::string refusal_of(const std::string& option, const OptionJson& value) {
                   why, fix);
 }
 
-void read_stored(const OptionRow& row, const OptionJson& value, const std::string& file,
+void read_stored(const OptionRow& row, const Json& value, const std::string& file,
                  const Parser& parser, const RunOptions& typed, RunOptions& options) {
   static const RunOptions defaults;
   const std::string name = name_of_row(row);
@@ -168,7 +165,7 @@ void read_stored(const OptionRow& row, const OptionJson& value, const std::strin
         }
         if (!is_of_kind(value, options.*field))
           wrong = fmt::format("it is {}, not {}", brief(value), kind_of(options.*field));
-        else if (value != OptionJson(defaults.*field))
+        else if (value != Json(defaults.*field))
           wrong = refusal_of(name, value);
         if (wrong.empty())
           value.get_to(options.*field);
@@ -185,7 +182,7 @@ void read_stored(const OptionRow& row, const OptionJson& value, const std::strin
 }
 
 // The channels of the run's images: 3 for the shape "32x32x3"; 0 if unknown.
-std::size_t channels_of(const OptionJson& config) {
+std::size_t channels_of(const Json& config) {
   const std::string text = fields::text(fields::child(config, "data"), "image_shape");
   const std::size_t at = text.rfind('x');
   std::size_t channels = 0;
@@ -202,7 +199,7 @@ bool normalizes(const RunOptions& options) {
 }
 
 // --mean and --std belong together, and to the images of the run.
-void check_normalization(const OptionJson& config, const std::string& file, const Parser& parser,
+void check_normalization(const Json& config, const std::string& file, const Parser& parser,
                          const RunOptions& typed, const RunOptions& options) {
   if (!options.model.empty() && !normalizes(options)) return;
   const auto& mean = parser.given("--mean") ? typed.mean : options.mean;
@@ -222,11 +219,11 @@ void check_normalization(const OptionJson& config, const std::string& file, cons
 
 }  // namespace
 
-RunOptions stored_options(const OptionJson& config, const std::string& file, const Parser& parser,
+RunOptions stored_options(const Json& config, const std::string& file, const Parser& parser,
                           const RunOptions& typed) {
   if (!config.is_object() || !config.contains("options") || !config.at("options").is_object())
     fail<DataError>("{}: its configuration is broken: it has no object 'options'", file);
-  const OptionJson stored = as_written_now(config.at("options"));
+  const Json stored = as_written_now(config.at("options"));
   RunOptions options;
   for_each_row([&](const OptionRow& row) {
     if (const auto found = stored.find(key_of(row)); found != stored.end())
@@ -274,7 +271,7 @@ RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stor
   return stored;
 }
 
-void locate_data(const OptionJson& config, const std::string& file, const Parser& parser,
+void locate_data(const Json& config, const std::string& file, const Parser& parser,
                  RunOptions& options) {
   if (parser.given("--data")) return;
   const std::string folder = fields::text(fields::child(config, "data"), "folder");

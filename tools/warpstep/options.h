@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "engine/run/trainer.h"
 #include "profiler/sources/sampler_proc.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/json.h"
 
 namespace warpstep::tools {
 
@@ -153,13 +153,13 @@ struct OptionName {
 std::vector<OptionName> option_names();
 
 // config.json keeps all options, by their keys.
-void to_json(nlohmann::ordered_json& json, const RunOptions& options);
+void to_json(Json& json, const RunOptions& options);
 
 // The options in `config`, the configuration of a checkpoint, checked like typed ones. An option
 // given to `parser`, with its value in `typed`, replaces a stored one that is invalid. DataError
 // names `file`, the key and the fix.
-RunOptions stored_options(const nlohmann::ordered_json& config, const std::string& file,
-                          const Parser& parser, const RunOptions& typed);
+RunOptions stored_options(const Json& config, const std::string& file, const Parser& parser,
+                          const RunOptions& typed);
 
 // `stored`, replaced by each option that was given to `parser`; of --model-option only the settings
 // that were. UsageError for an option that is neither in the table nor in `handled`, those that
@@ -173,8 +173,8 @@ double default_lr(std::string_view model);
 
 // Sets the folder of the data: as in the run, or --data. A relative path is resolved as the run
 // did. DataError asks for --data.
-void locate_data(const nlohmann::ordered_json& config, const std::string& file,
-                 const Parser& parser, RunOptions& options);
+void locate_data(const Json& config, const std::string& file, const Parser& parser,
+                 RunOptions& options);
 std::string data_folder(const RunOptions& options);  // the absolute path of --data
 
 // --steps without --epochs ends the run at that step in any epoch. With --resume, giving one of the

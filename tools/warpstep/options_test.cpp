@@ -12,11 +12,11 @@
 #include "tests/build_tree.h"
 #include "tests/data_testing.h"
 #include "tools/warpstep/command_config.h"
+#include "tools/warpstep/json.h"
 
 namespace warpstep::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using testing::AllOf;
 using testing::HasSubstr;
 

@@ -10,8 +10,6 @@
 namespace warpstep::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Json kept_peaks(const std::filesystem::path& file) {
   std::ifstream in(file);
   Json kept = Json::parse(in, nullptr, false);

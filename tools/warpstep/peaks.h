@@ -4,8 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include "tools/warpstep/json.h"
 
 namespace warpstep::tools {
 
@@ -21,7 +22,6 @@ PeakSizes host_peak_sizes(std::uint64_t free_bytes);
 // folder/peaks.json, which then has the larger ones: {KEY: {"flops_per_second",
 // "bytes_per_second"}}. "how" says so, and "now" has what was measured. Without a folder, or with a
 // file that cannot be read or written, `measured`.
-nlohmann::ordered_json with_best_peaks(nlohmann::ordered_json measured, const std::string& key,
-                                       const std::filesystem::path& folder);
+Json with_best_peaks(Json measured, const std::string& key, const std::filesystem::path& folder);
 
 }  // namespace warpstep::tools

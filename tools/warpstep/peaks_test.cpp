@@ -1,4 +1,5 @@
 #include "tools/warpstep/peaks.h"
+#include "tools/warpstep/json.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -9,8 +10,6 @@
 
 namespace warpstep::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json peaks(double flops, double bytes) {
   return {{"flops_per_second", {{"fp32", flops}}}, {"bytes_per_second", bytes}, {"how", "so"}};

@@ -44,7 +44,7 @@ std::string Pinning::text() const {
                      shares ? "the same " : "", on(places.others));
 }
 
-void to_json(nlohmann::ordered_json& json, const Pinning& pinning) {
+void to_json(Json& json, const Pinning& pinning) {
   json = {{"team", text_of_cpus(pinning.places.team)},
           {"others", text_of_cpus(pinning.places.others)}};
 }

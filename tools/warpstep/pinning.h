@@ -2,12 +2,12 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
 #include "engine/core/cpus.h"
 #include "engine/run/backend.h"
+#include "tools/warpstep/json.h"
 
 namespace warpstep::tools {
 
@@ -20,7 +20,7 @@ struct Pinning {
   std::string text() const;
 };
 // {"team": "0-1", "others": "2-3"}, "none" twice if nothing is pinned.
-void to_json(nlohmann::ordered_json& json, const Pinning& pinning);
+void to_json(Json& json, const Pinning& pinning);
 
 // What a process may use.
 struct AvailableCpus {

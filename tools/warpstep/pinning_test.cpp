@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "tools/warpstep/json.h"
 
 namespace warpstep::tools {
 namespace {
@@ -32,8 +33,8 @@ TEST(Pinning, GivesTheTeamACpuPerThreadAndTheRestToTheOthers) {
   EXPECT_THAT(pinning.places.team, ElementsAre(0, 1));
   EXPECT_THAT(pinning.places.others, ElementsAre(4, 5));
   EXPECT_EQ(pinning.text(), "2 threads on CPUs 0-1, loader on CPUs 4-5");
-  EXPECT_EQ(nlohmann::ordered_json(pinning).dump(), R"({"team":"0-1","others":"4-5"})");
-  EXPECT_EQ(nlohmann::ordered_json(Pinning()).dump(), R"({"team":"none","others":"none"})");
+  EXPECT_EQ(Json(pinning).dump(), R"({"team":"0-1","others":"4-5"})");
+  EXPECT_EQ(Json(Pinning()).dump(), R"({"team":"none","others":"none"})");
   EXPECT_EQ(pinned("none", 2, {{0}, {}}).text(), "");
 }
 

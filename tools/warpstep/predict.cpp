@@ -15,6 +15,7 @@
 #include "engine/run/evaluate.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/logits.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
@@ -28,7 +29,6 @@ namespace warpstep::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 struct PredictRequest {
   RunOptions options;

@@ -15,12 +15,11 @@
 #include "engine/core/text.h"
 #include "profiler/recorder/trigger.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ProfileOptions {
   pid_t job = 0;

@@ -54,7 +54,6 @@ ProfiledRun open_profiled_run(const std::string& run) {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // The cost of a span on this machine, in ns.
 double calibrated_span_ns() {

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -12,6 +11,7 @@
 #include "engine/run/trainer.h"
 #include "profiler/recorder/recorder.h"
 #include "profiler/session/session.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/source.h"
 
@@ -64,9 +64,8 @@ class Profiling final : public TrainObserver {
 
   // The run begins in its directory. `config` is the content of config.json, `machine` is
   // machine_record()'s.
-  void start(const std::filesystem::path& run, const nlohmann::ordered_json& config,
-             const nlohmann::ordered_json& machine, const Program& step, const Progress& progress,
-             std::uint64_t steps_per_epoch);
+  void start(const std::filesystem::path& run, const Json& config, const Json& machine,
+             const Program& step, const Progress& progress, std::uint64_t steps_per_epoch);
   void on_step(const StepRecord& record) override;
   // Steps, evaluations and checkpoints are over: the phase "end" begins here. What comes after
   // finish() has read the session is the phase "report", which ends with this object.
@@ -74,15 +73,14 @@ class Profiling final : public TrainObserver {
   // The run is over: ends the windows and, if there are any, measures and records the device's
   // peaks (measure_peaks); an empty object without windows. Called by finish() if it was not
   // before.
-  nlohmann::ordered_json end_windows(const std::shared_ptr<Backend>& backend);
+  Json end_windows(const std::shared_ptr<Backend>& backend);
   // After end_windows(): whether this process recorded any.
   bool has_windows() const { return has_windows_; }
   // Completes the session and, if it has windows, writes the report.
-  void finish(const Source& training, const std::shared_ptr<Backend>& backend,
-              const nlohmann::ordered_json& loading);
+  void finish(const Source& training, const std::shared_ptr<Backend>& backend, const Json& loading);
 
  private:
-  void begin(nlohmann::ordered_json stamp, const Program& step, const Progress& progress,
+  void begin(Json stamp, const Program& step, const Progress& progress,
              std::uint64_t steps_per_epoch);
   void print() const;
 

@@ -30,8 +30,6 @@
 namespace warpstep::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // This rank among those that run on exactly its CPUs, by the same --pin-cpus: launchers may
 // give each its own.
 CpuShare share_of_cpus(Communicator& communicator, const std::string& pin_cpus) {

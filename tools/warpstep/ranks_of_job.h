@@ -6,7 +6,6 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "engine/run/trainer.h"
 #include "profiler/analysis/analysis.h"
 #include "tools/warpstep/job.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/profiling.h"
 
@@ -45,13 +45,12 @@ std::string exchange_calls(const Graph& graph);
 void share_batch(RunOptions& options);
 
 // Those of a run, by its configuration.
-int ranks_of(const nlohmann::ordered_json& config);
+int ranks_of(const Json& config);
 
 // For a run that continues in another number of ranks: its options as they would have been with
 // this number. UsageError where they would be given other batches, because it has no
 // --global-batch.
-void continue_in_world(const nlohmann::ordered_json& config, const RunOptions& options,
-                       RunOptions& before);
+void continue_in_world(const Json& config, const RunOptions& options, RunOptions& before);
 
 // How long this rank's steps exchanged: not evaluations and checkpoints.
 class StepExchanges final : public TrainObserver {

@@ -10,14 +10,13 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ReportOptions {
   std::string run;

@@ -3,9 +3,9 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/source.h"

@@ -7,13 +7,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 #include "engine/run/trainer.h"
 #include "tools/curves.h"
 #include "tools/warpstep/checkpoint_files.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/line_file.h"
 #include "tools/warpstep/progress.h"
 
@@ -62,8 +62,6 @@ inline constexpr std::string_view kineto = "kineto", perfetto = "perfetto",
                                   tables = "tables";
 inline constexpr std::array all{kineto, perfetto, tensorboard, xplane, memory, tables};
 }  // namespace export_folder
-
-using Json = nlohmann::ordered_json;
 
 class RunDirectory final : public TrainObserver {
  public:

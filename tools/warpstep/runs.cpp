@@ -18,6 +18,7 @@
 #include "profiler/analysis/table.h"
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
@@ -28,7 +29,6 @@ namespace warpstep::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr int deepest = 4;  // runs/sweep/group/run: --repeat makes OUT/1, OUT/2, ...
 

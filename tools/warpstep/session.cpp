@@ -60,8 +60,7 @@ void check_start_weights(const StartWeights& weights, bool resumes) {
         "run to use others");
 }
 
-nlohmann::ordered_json load_start_weights(const StartWeights& weights, const std::string& model,
-                                          Store& store) {
+Json load_start_weights(const StartWeights& weights, const std::string& model, Store& store) {
   if (weights.file.empty()) return nullptr;
   const LoadReport report =
       load_weights(weights.file, store,

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "engine/run/program.h"
 #include "engine/run/store.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/pinning.h"
 #include "tools/warpstep/source.h"
@@ -27,8 +27,7 @@ void check_start_weights(const StartWeights& weights, bool resumes);
 
 // Loads the file, if one is given, into `model`'s store and prints what was loaded to stderr.
 // Returns the record for config.json; null without weights.
-nlohmann::ordered_json load_start_weights(const StartWeights& weights, const std::string& model,
-                                          Store& store);
+Json load_start_weights(const StartWeights& weights, const std::string& model, Store& store);
 
 struct Device {
   std::shared_ptr<Backend> backend;

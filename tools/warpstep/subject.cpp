@@ -50,8 +50,8 @@ Subject::Subject(const Parser& parser, const SubjectRequest& request, const RunO
   }
   checkpoint_ = chosen();
   of_checkpoint_that_stays([&] {
-    config_ = std::make_shared<const nlohmann::ordered_json>(
-        parse_json<nlohmann::ordered_json>(read_checkpoint_info(checkpoint_).config_json));
+    config_ = std::make_shared<const Json>(
+        parse_json<Json>(read_checkpoint_info(checkpoint_).config_json));
   });
   const std::string file = checkpoint_.string();
   stored_ = stored_options(*config_, file, parser, typed);

@@ -6,11 +6,11 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/source.h"
@@ -39,8 +39,8 @@ class Subject {
 
   bool is_run() const { return !checkpoint_.empty(); }  // else a model with weights from a file
   const std::filesystem::path& checkpoint() const { return checkpoint_; }
-  const nlohmann::ordered_json& config() const { return *config_; }  // of a run
-  const RunOptions& stored() const { return stored_; }               // of a run
+  const Json& config() const { return *config_; }       // of a run
+  const RunOptions& stored() const { return stored_; }  // of a run
   // The file with the weights.
   std::filesystem::path file() const;
   // Loads the parameters, or the average that the checkpoint has of them.
@@ -57,7 +57,7 @@ class Subject {
   SubjectRequest request_;
   bool checkpoint_given_;
   std::filesystem::path checkpoint_;
-  std::shared_ptr<const nlohmann::ordered_json> config_;
+  std::shared_ptr<const Json> config_;
   RunOptions stored_;  // the run's own, which no given option has replaced
 };
 

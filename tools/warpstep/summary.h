@@ -2,16 +2,14 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 
 #include "engine/run/trainer.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/session.h"
 
 namespace warpstep::tools {
-
-using Json = nlohmann::ordered_json;
 
 // Sums for the summary.
 class Totals final : public TrainObserver {

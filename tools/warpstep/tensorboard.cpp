@@ -26,7 +26,6 @@ namespace warpstep::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using profiler::Scalar;
 
 constexpr std::chrono::seconds sampling_period{5};

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "profiler/sources/sampler_nvml.h"
+#include "tools/warpstep/json.h"
 
 namespace warpstep::tools {
 
@@ -55,7 +55,7 @@ class TensorBoard {
   TensorBoard(const TensorBoard&) = delete;
   TensorBoard& operator=(const TensorBoard&) = delete;
 
-  void add(const nlohmann::ordered_json& record);  // of metrics.jsonl
+  void add(const Json& record);  // of metrics.jsonl
 
  private:
   struct System;

@@ -122,8 +122,8 @@ std::string_view above_peak_reason(double share) {
              : "";
 }
 
-nlohmann::ordered_json to_compute_json(const Throughput& throughput, double step_seconds) {
-  auto json = nlohmann::ordered_json::object();
+Json to_compute_json(const Throughput& throughput, double step_seconds) {
+  auto json = Json::object();
   if (throughput.flops_per_step <= 0 || step_seconds <= 0) return json;
   json["model_flops_per_step"] = throughput.flops_per_step;
   json["model_tflops_per_second"] = 1e-12 * throughput.flops_per_step / step_seconds;
@@ -134,11 +134,11 @@ nlohmann::ordered_json to_compute_json(const Throughput& throughput, double step
   return json;
 }
 
-nlohmann::ordered_json roofline_json(const Graph& step, const nlohmann::ordered_json& peaks,
-                                     const std::string& precision, double step_seconds) {
+Json roofline_json(const Graph& step, const Json& peaks, const std::string& precision,
+                   double step_seconds) {
   if (!peaks.contains("flops_per_second") || !peaks.contains("bytes_per_second") ||
       step_seconds <= 0)
-    return nlohmann::ordered_json::object();
+    return Json::object();
   const double flops_per_second = peaks["flops_per_second"].at(precision);
   const double bytes_per_second = peaks["bytes_per_second"];
   const double floor = floor_of(step, {flops_per_second, bytes_per_second});

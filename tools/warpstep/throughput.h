@@ -2,11 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 #include "engine/graph/graph.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/session.h"
 
 namespace warpstep::tools {
@@ -54,12 +54,12 @@ struct Throughput {
 std::string_view above_peak_reason(double share);
 // {"model_flops_per_step", "model_tflops_per_second", and where the peak is known
 // "peak_tflops_per_second", "peak_source", "mfu"}; empty if there are no FLOPs.
-nlohmann::ordered_json to_compute_json(const Throughput& throughput, double step_seconds);
+Json to_compute_json(const Throughput& throughput, double step_seconds);
 
 // The roofline: the least time of a step, call by call the longer of its FLOPs at one peak and its
 // bytes at the other, from measure_peaks(). {"floor_ms", "share": of the step's time}; empty
 // without peaks.
-nlohmann::ordered_json roofline_json(const Graph& step, const nlohmann::ordered_json& peaks,
-                                     const std::string& precision, double step_seconds);
+Json roofline_json(const Graph& step, const Json& peaks, const std::string& precision,
+                   double step_seconds);
 
 }  // namespace warpstep::tools

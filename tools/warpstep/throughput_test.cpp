@@ -8,6 +8,7 @@
 #include "models/build.h"
 #include "models/zoo.h"
 #include "profiler/analysis/table.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/progress.h"
 
 namespace warpstep::tools {
@@ -98,8 +99,7 @@ TEST(ProgressLine, HasTheSpeedOfTheStepsAloneAndTheTimeOfAll) {
 
 TEST(Roofline, OfAGpuIsThatOfItsDataSheet) {
   const Graph step = step_of("mlp");
-  const nlohmann::ordered_json peaks{{"flops_per_second", {{"bf16", 989.4e12}}},
-                                     {"bytes_per_second", 4.8e12}};
+  const Json peaks{{"flops_per_second", {{"bf16", 989.4e12}}}, {"bytes_per_second", 4.8e12}};
   const double ms = roofline_json(step, peaks, "bf16", 1)["floor_ms"];
   const std::string line = floor_line(step, "NVIDIA H200 (sm_90, 132 SMs", "bf16");
   EXPECT_TRUE(line.starts_with("floor") &&
@@ -114,12 +114,11 @@ TEST(Roofline, AddsUpTheFloorsOfTheCalls) {
   const Graph step = step_of("mlp");
   double bytes = 0;
   for (const Node& node : step.nodes) bytes += step.cost(node).bytes;
-  const nlohmann::ordered_json peaks{{"flops_per_second", {{"fp32", 1e30}}},
-                                     {"bytes_per_second", 1e9}};
+  const Json peaks{{"flops_per_second", {{"fp32", 1e30}}}, {"bytes_per_second", 1e9}};
   const auto roofline = roofline_json(step, peaks, "fp32", 1);
   EXPECT_NEAR(roofline["floor_ms"].get<double>(), bytes * 1e-6, bytes * 1e-12);
   EXPECT_NEAR(roofline["share"].get<double>(), bytes * 1e-9, bytes * 1e-15);
-  EXPECT_TRUE(roofline_json(step, nlohmann::ordered_json::object(), "fp32", 1).empty());
+  EXPECT_TRUE(roofline_json(step, Json::object(), "fp32", 1).empty());
   // Where memory is short the bandwidth is not measured.
   EXPECT_TRUE(roofline_json(step, {{"flops_per_second", {{"fp32", 1e30}}}}, "fp32", 1).empty());
 }

@@ -15,6 +15,7 @@
 #include "tools/warpstep/checkpoint_files.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/huggingface.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/say.h"
 
@@ -106,8 +107,6 @@ Run declare_weights_convert(Parser parser) {
 }
 
 // warpstep weights info: lists the tensors of a safetensors file, as a table or as JSON.
-
-using Json = nlohmann::ordered_json;
 
 std::uint64_t elements_of(const StoredTensor& tensor) {
   return tensor.bytes / size_bytes(tensor.type);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -70,6 +72,42 @@ TEST(Printable, HasNothingThatATerminalObeys) {
   EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a?b");
   EXPECT_EQ(printable("\u0080\u009b31m\u009f\u00a0"), "??31m?\u00a0") << "C1, as ESC [";
   EXPECT_EQ(printable_lines("one\n\ttwo\x1b\r"), "one\n\ttwo??");
+}
+
+TEST(Quantity, HasThreeDigitsAndAUnit) {
+  EXPECT_EQ(quantity(0, Unit::ns), "0 ns");
+  EXPECT_EQ(quantity(812, Unit::ns), "812 ns");
+  EXPECT_EQ(quantity(-870'000, Unit::ns), "-870 us");
+  EXPECT_EQ(quantity(999'600, Unit::ns), "1.00 ms");
+  EXPECT_EQ(quantity(999'700, Unit::ns), "1.00 ms");
+  EXPECT_EQ(quantity(12'345'678, Unit::ns), "12.3 ms");
+  EXPECT_EQ(quantity(-2.5e6, Unit::ns), "-2.50 ms");
+  EXPECT_EQ(quantity(4.81e9, Unit::ns), "4.81 s");
+  EXPECT_EQ(quantity(61e9, Unit::ns), "61.0 s");
+  EXPECT_EQ(quantity(7'200e9, Unit::ns), "7,200 s");
+  EXPECT_EQ(quantity(512, Unit::bytes), "512 B");
+  EXPECT_EQ(quantity(1536, Unit::bytes), "1.50 KiB");
+  EXPECT_EQ(quantity(1.5 * 1024 * 1024, Unit::bytes), "1.50 MiB");
+  EXPECT_EQ(quantity(3.0 * (1ULL << 30), Unit::bytes), "3.00 GiB");
+  EXPECT_EQ(quantity(2.5e9, Unit::flops), "2.50 GFLOP");
+  EXPECT_EQ(quantity(1.2e12, Unit::per_second_flops), "1.20 TFLOP/s");
+  EXPECT_EQ(quantity(67e12, Unit::per_second_flops), "67.0 TFLOP/s");
+  EXPECT_EQ(quantity(4.3e12, Unit::per_second_bytes), "4.30 TB/s");
+  EXPECT_EQ(quantity(0.1234, Unit::share), "12.3 %");
+  EXPECT_EQ(quantity(0.301, Unit::share), "30.1 %");
+  EXPECT_EQ(quantity(0.0001, Unit::share), "< 0.1 %");
+}
+
+TEST(Quantity, GroupsCounts) {
+  EXPECT_EQ(quantity(50'000, Unit::count), "50,000");
+  EXPECT_EQ(quantity(-1'234'567, Unit::count), "-1,234,567");
+  EXPECT_EQ(quantity(1'234'567'890'123, Unit::count), "1,234,567,890,123");
+  EXPECT_EQ(quantity(3.14159, Unit::none), "3.142");
+  EXPECT_EQ(quantity(0.0012345, Unit::none), "0.001234");
+  EXPECT_EQ(quantity(std::nan(""), Unit::ns), "-");
+  EXPECT_EQ(quantity(std::numeric_limits<double>::infinity(), Unit::count), "-");
+  EXPECT_EQ(counted(1, "epoch"), "1 epoch");
+  EXPECT_EQ(counted(std::size_t{12'000}, "step"), "12,000 steps");
 }
 
 TEST(Clipped, CountsCharacters) {

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "profiler/analysis/tables.h"
 #include "profiler/export/export.h"
@@ -12,22 +11,6 @@
 
 namespace warpstep::profiler {
 namespace {
-
-TEST(Quantity, HasThreeDigitsAndAUnit) {
-  EXPECT_EQ(quantity(0, Unit::ns), "0 ns");
-  EXPECT_EQ(quantity(12'345'678, Unit::ns), "12.3 ms");
-  EXPECT_EQ(quantity(-870'000, Unit::ns), "-870 us");
-  EXPECT_EQ(quantity(999'600, Unit::ns), "1.00 ms");
-  EXPECT_EQ(quantity(4.81e9, Unit::ns), "4.81 s");
-  EXPECT_EQ(quantity(1.5 * 1024 * 1024, Unit::bytes), "1.50 MiB");
-  EXPECT_EQ(quantity(1.2e12, Unit::per_second_flops), "1.20 TFLOP/s");
-  EXPECT_EQ(quantity(50'000, Unit::count), "50,000");
-  EXPECT_EQ(quantity(-1'234'567, Unit::count), "-1,234,567");
-  EXPECT_EQ(quantity(0.301, Unit::share), "30.1 %");
-  EXPECT_EQ(quantity(0.0001, Unit::share), "< 0.1 %");
-  EXPECT_EQ(quantity(3.14159, Unit::none), "3.142");
-  EXPECT_EQ(quantity(std::numeric_limits<double>::quiet_NaN(), Unit::ns), "-");
-}
 
 TEST(Verdict, NamesTheLargestParts) {
   const testing::Example example = testing::cpu_example();

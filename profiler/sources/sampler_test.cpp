@@ -209,7 +209,10 @@ TEST(Sampler, RunsNextToOtherThreads) {
 TEST(Sampler, EndsAtOnceHoweverLongItsPeriod) {
   Tree tree;
   write_machine(tree, 1, 1);
-  for (int i = 0; i < 50; ++i) Sampler{without_thread(tree)};
+  const SamplerOptions options{.period = 10s, .proc = tree.root()};
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 50; ++i) Sampler{options};
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options.period);
 }
 
 TEST(Sampler, ReadsASlowMachineLessOften) {

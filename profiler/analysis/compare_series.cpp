@@ -175,8 +175,6 @@ void add_call_spans(const Session& session, CallSeries& calls) {
 // Device work belongs to the step that launched it.
 void add_call_activities(const Session& session, CallSeries& calls) {
   std::map<std::uint32_t, std::uint64_t> launched;
-  std::map<std::uint64_t, std::uint64_t> call_of_node;
-  for (const GraphNode& node : session.graph_nodes) call_of_node[node.node] = node.call;
   for (const Activity& activity : session.activities)
     if (activity.what == What::api && activity.correlation != 0)
       launched.try_emplace(activity.correlation, activity.start_ns);
@@ -184,12 +182,10 @@ void add_call_activities(const Session& session, CallSeries& calls) {
     if (activity.what != What::kernel && activity.what != What::copy && activity.what != What::set)
       continue;
     if (activity.start_ns == 0 || activity.end_ns == 0) continue;
-    const auto node = call_of_node.find(activity.graph_node);
-    std::uint64_t call = activity.external == 0 ? ~std::uint64_t{0} : activity.external - 1U;
-    if (activity.graph_node != 0 && node != call_of_node.end()) call = node->second;
-    if (call == ~std::uint64_t{0}) continue;
+    const auto call = call_of(activity);
+    if (!call) continue;
     const auto launch = launched.find(activity.correlation);
-    calls.add(call, session.name(activity.name),
+    calls.add(*call, session.name(activity.name),
               launch == launched.end() ? activity.start_ns : launch->second,
               activity.end_ns - activity.start_ns);
   }

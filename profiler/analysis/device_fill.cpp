@@ -4,7 +4,6 @@
 #include <map>
 
 #include "profiler/analysis/device.h"
-#include "profiler/analysis/work.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -22,14 +21,13 @@ struct Event {
 };
 
 // Begins and ends of a device's kernels that begin in recorded steps.
-std::vector<Event> events_of(const View& view, const Attribution& attribution,
-                             std::uint32_t device) {
+std::vector<Event> events_of(const View& view, std::uint32_t device) {
   std::vector<Event> events;
   for (const Activity& a : view.session.activities) {
     if (a.what != What::kernel || a.device != device || a.start_ns >= a.end_ns ||
         view.recorded.at(a.start_ns) < 0)
       continue;
-    const auto call = attribution.call(a);
+    const auto call = call_of(a);
     const Event begin{a.start_ns, true, static_cast<std::int64_t>(blocks_of(a)),
                       call ? static_cast<std::int64_t>(*call) : -1};
     events.push_back(begin);
@@ -43,13 +41,13 @@ struct Sum {
   double ns = 0, block_ns = 0;
 };
 
-DeviceFill fill_of(const View& view, const Attribution& attribution, const Device& device) {
+DeviceFill fill_of(const View& view, const Device& device) {
   DeviceFill fill{.multiprocessors = device.multiprocessors, .few_ns = 0, .calls = {}};
   std::map<std::int64_t, Sum> by_call;
   std::vector<std::int64_t> running;  // calls of the kernels
   std::int64_t blocks = 0;
   std::uint64_t before = 0;
-  for (const Event& event : events_of(view, attribution, device.id)) {
+  for (const Event& event : events_of(view, device.id)) {
     const auto ns = static_cast<double>(event.at_ns - before);
     if (!running.empty() && static_cast<double>(blocks) < few * device.multiprocessors) {
       fill.few_ns += ns;
@@ -79,9 +77,8 @@ DeviceFill fill_of(const View& view, const Attribution& attribution, const Devic
 
 DeviceFill device_fill(const View& view) {
   DeviceFill most;
-  const Attribution attribution(view);
   for (const Device& device : view.session.devices) {
-    DeviceFill fill = fill_of(view, attribution, device);
+    DeviceFill fill = fill_of(view, device);
     if (fill.few_ns > most.few_ns) most = std::move(fill);
   }
   return most;

@@ -43,7 +43,7 @@ std::string shape_text(const Json& value, std::vector<std::int64_t>& last_extent
   return shown;
 }
 
-ProgramCall call_of(const Json& json) {
+ProgramCall program_call(const Json& json) {
   ProgramCall call{.title = fields::text(json, "title"),
                    .layer = fields::text(json, "layer"),
                    .op = fields::text(json, "op"),
@@ -69,7 +69,7 @@ std::vector<ProgramCall> program_calls(const Session& session) {
   std::vector<ProgramCall> calls;
   const Json& listed = fields::child(session.program, "calls");
   if (listed.is_array())
-    for (const Json& call : listed) calls.push_back(call_of(call));
+    for (const Json& call : listed) calls.push_back(program_call(call));
   return calls;
 }
 

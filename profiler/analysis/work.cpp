@@ -16,21 +16,6 @@
 
 namespace warpstep::profiler {
 
-Attribution::Attribution(const View& view) : launches_(view.launches) {
-  for (const GraphNode& node : view.session.graph_nodes) by_node_[node.node] = node.call;
-}
-
-std::optional<std::uint64_t> Attribution::call(const Activity& activity) const {
-  if (activity.external != 0) return activity.external - 1;
-  if (activity.graph_node != 0) {
-    const auto found = by_node_.find(activity.graph_node);
-    if (found != by_node_.end()) return found->second;
-  }
-  const Activity* launch = launches_.find(activity.correlation);
-  if (launch != nullptr && launch->external != 0) return launch->external - 1;
-  return std::nullopt;
-}
-
 namespace {
 
 // What was recorded of a call in the windows.
@@ -71,12 +56,11 @@ class Finder {
   AllTimes run() {
     for (const Span& span : session_.spans)
       if (session_.kind(span) == Kind::call) take(span);
-    const Attribution attribution(view_);
     const auto tensor = tensor_names();
     const bool skips_graphs = has_graph_kernels(session_);
     for (const Activity& activity : session_.activities)
       if (is_on_device(activity) && !(activity.what == What::graph && skips_graphs))
-        take(activity, attribution, tensor);
+        take(activity, tensor);
     std::sort(events_.begin(), events_.end());
     for (std::size_t i = 0; i < events_.size();) i = take_step(i);
     for (CallTimes& times : times_.calls) std::sort(times.step_ns.begin(), times.step_ns.end());
@@ -101,11 +85,10 @@ class Finder {
     add(span.arg, step, 0, ns);
   }
 
-  void take(const Activity& activity, const Attribution& attribution,
-            const std::vector<bool>& tensor) {
+  void take(const Activity& activity, const std::vector<bool>& tensor) {
     const int step = steps_.at(activity.start_ns);
     if (step < 0) return;
-    const std::uint64_t call = attribution.call(activity).value_or(calls_);
+    const std::uint64_t call = call_of(activity).value_or(calls_);
     const std::uint64_t ns = activity.end_ns - activity.start_ns;
     add(call, step, activity.correlation, ns);
     if (activity.what != What::kernel) return;
@@ -171,10 +154,9 @@ std::vector<ProgramCall> known_calls(const View& view) {
     if (index >= calls.size()) calls.resize(index + 1);
     return &calls[index];
   };
-  const Attribution attribution(view);
   for (const Activity& activity : session.activities)
     if (is_on_device(activity))
-      if (const auto call = attribution.call(activity)) at(*call);
+      if (const auto call = call_of(activity)) at(*call);
   for (const Span& span : session.spans)
     if (session.kind(span) == Kind::call)
       if (ProgramCall* call = at(span.arg)) call->title = session.name(span.name);

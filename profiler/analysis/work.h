@@ -2,31 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "profiler/analysis/scope.h"
 #include "profiler/session/session.h"
 
 namespace warpstep::profiler {
-
-// Which call of the program an activity of a device belongs to.
-
-class Attribution {
- public:
-  explicit Attribution(const View& view);
-  explicit Attribution(View&&) = delete;  // it refers to the view
-
-  // By its own mark; else by the node of a graph, whose kernels share one launch; else by the mark
-  // of its launch. Empty: of no call.
-  std::optional<std::uint64_t> call(const Activity& activity) const;
-
- private:
-  const Launches& launches_;
-  std::unordered_map<std::uint64_t, std::uint64_t> by_node_;
-};
 
 // The machine's ceilings for the roofline.
 struct Peaks {

@@ -144,17 +144,13 @@ TEST(Work, TakesThePeakOfTheRunsPrecision) {
   EXPECT_DOUBLE_EQ(unknown.calls[2].of_peak, 0.4);  // bytes alone
 }
 
-// Three ways to know the call, and one kernel of none.
 TEST(Work, AttributesWhatADeviceDid) {
   SessionBuilder builder;
   builder.gpu().step(1, 0, 100).window(1, 1, 0, 100, true);
   builder.raw().program = four_calls();
-  builder.raw().graph_nodes = {{77, 1}};
   builder.launch(0, 1, What::kernel, "sm90_xmma_fprop", 10, 20, 7, 1);
-  builder.launch(1, 2, What::kernel, "wgrad_simt", 20, 40);
-  builder.last_activity().graph_node = 77;
+  builder.launch(1, 2, What::kernel, "wgrad_simt", 20, 40, 7, 2);
   builder.launch(2, 3, What::kernel, "relu_kernel", 40, 45, 7, 3);
-  builder.last_activity().external = 0;  // the launch alone is marked
   builder.launch(3, 4, What::kernel, "stray", 50, 60);
   builder.launch(3, 4, What::set, "Memset (Device)", 60, 64, 7, 4);
   builder.launch(3, 4, What::kernel, "after the step", 100, 160, 7, 1);
@@ -212,12 +208,11 @@ TEST(Work, CountsReplaysOfAGraphOnce) {
   SessionBuilder builder;
   builder.gpu().step(1, 0, 100).step(2, 100, 200).window(1, 2, 0, 200, true);
   builder.raw().program = four_calls();
-  builder.raw().graph_nodes = {{5, 0}, {6, 0}};
   for (const double s : {0.0, 100.0}) {
-    builder.launch(s, s + 5, What::kernel, "a", s + 10, s + 20);
+    builder.launch(s, s + 5, What::kernel, "a", s + 10, s + 20, 7, 1);
     builder.last_activity().graph_node = 5;
     const std::uint32_t launch = builder.last_activity().correlation;
-    builder.launch(s, s + 5, What::kernel, "b", s + 20, s + 50);
+    builder.launch(s, s + 5, What::kernel, "b", s + 20, s + 50, 7, 1);
     builder.last_activity().graph_node = 6;
     builder.last_activity().correlation = launch;
   }

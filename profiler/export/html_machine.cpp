@@ -60,7 +60,6 @@ Table counts(const Session& session) {
                    {"samples of the machine", whole(session.samples.size())},
                    {"names", whole(session.names.size())},
                    {"clock readings", whole(session.clocks.size())},
-                   {"graph nodes tied to calls", whole(session.graph_nodes.size())},
                    {"entries lost", whole(session.losses.entries)},
                    {"activities lost", whole(session.losses.activities)},
                    {"activities without times", whole(session.losses.without_times)},

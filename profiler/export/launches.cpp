@@ -18,9 +18,7 @@ using Indices = std::vector<std::size_t>;  // of activities, by start
 class Planner {
  public:
   Planner(const Session& session, const TraceFacts& facts, bool split_graphs)
-      : session_(session), facts_(facts), split_graphs_(split_graphs) {
-    for (const GraphNode& node : session.graph_nodes) call_of_node_.emplace(node.node, node.call);
-  }
+      : session_(session), facts_(facts), split_graphs_(split_graphs) {}
 
   LaunchPlan run() {
     gather();
@@ -76,12 +74,6 @@ class Planner {
     for (const std::size_t work : found->second) plan_.correlations[work] = api.correlation;
   }
 
-  std::optional<std::uint64_t> call_of(const Activity& activity) const {
-    if (activity.external != 0) return activity.external - 1;
-    const auto found = call_of_node_.find(activity.graph_node);
-    return found == call_of_node_.end() ? std::nullopt : std::optional(found->second);
-  }
-
   // By value: calls are added.
   void split(const HostCall graph, const Indices& work) {
     const std::uint64_t length = graph.end_ns - graph.begin_ns;
@@ -127,7 +119,6 @@ class Planner {
   const Session& session_;
   const TraceFacts& facts_;
   bool split_graphs_;
-  std::unordered_map<std::uint64_t, std::uint64_t> call_of_node_;
   std::unordered_map<std::uint32_t, Indices> work_;     // by correlation
   std::unordered_map<std::uint32_t, std::size_t> api_;  // the one that is kept, by correlation
   std::uint64_t next_correlation_ = 1;                  // above all of the session's

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -37,9 +36,7 @@ std::string architecture(const Device& device) {
 
 class DeviceWriter {
  public:
-  DeviceWriter(const Session& session, Packets& packets) : session_(session), packets_(packets) {
-    for (const GraphNode& node : session.graph_nodes) call_of_node_.emplace(node.node, node.call);
-  }
+  DeviceWriter(const Session& session, Packets& packets) : session_(session), packets_(packets) {}
 
   void run() {
     describe_devices();
@@ -108,12 +105,6 @@ class DeviceWriter {
                   ProtoMessage().text(stage::extra_name, name).text(stage::extra_value, value));
   }
 
-  std::optional<std::uint64_t> call_of(const Activity& activity) const {
-    if (activity.external != 0) return activity.external - 1;
-    const auto found = call_of_node_.find(activity.graph_node);
-    return found == call_of_node_.end() ? std::nullopt : std::optional(found->second);
-  }
-
   std::uint64_t kernel(const Activity& activity, const std::string& name) {
     ProtoMessage more;
     if (const Device* const found = device(activity.device); found != nullptr)
@@ -157,7 +148,6 @@ class DeviceWriter {
 
   const Session& session_;
   Packets& packets_;
-  std::unordered_map<std::uint64_t, std::uint64_t> call_of_node_;
 };
 
 }  // namespace

@@ -67,10 +67,12 @@ inline void add_device_step(SessionBuilder& builder, std::uint64_t number, doubl
   Activity node = builder.last_activity();
   builder.last_activity().graph = 3;
   builder.last_activity().graph_node = 0x300000001;
+  builder.last_activity().external = 3;
   set_launch(builder.last_activity(), 1024, 256);
   node.graph = 3;
-  for (const std::uint64_t k : {2, 3, 4}) {
+  for (const std::uint32_t k : {2, 3, 4}) {
     node.graph_node = 0x300000000 + k;
+    node.external = k == 2 ? 3 : k + 1;
     node.start_ns = SessionBuilder::at(s + 560 + 50 * static_cast<double>(k));
     node.end_ns = node.start_ns + 90'000;  // the next begins before
     set_launch(node, 264, 128);
@@ -96,8 +98,6 @@ inline SessionBuilder device_session(std::uint64_t steps = 4) {
     add_device_step(builder, i + 1, 1000 + 1000 * static_cast<double>(i));
   const double end = 1000 + 1000 * static_cast<double>(steps);
   builder.window(1, steps, 1000, end, true);
-  for (const std::uint64_t k : {1, 2, 3, 4})
-    builder.raw().graph_nodes.push_back({0x300000000 + k, k < 3 ? 2U : k});
   builder.raw().clocks.push_back({SessionBuilder::origin_ns, trace_realtime_ns, 0, 40});
   builder.raw().loader = {{"workers", 2}, {"batch", 2}};
   builder.raw().program =

@@ -301,7 +301,6 @@ void SessionThread::write_opened(const Window& window) {
 void SessionThread::write_closed(const Window& window, const Traced& traced) {
   write_names();
   writer_->write(Chunk::activities, traced.activities);
-  writer_->write(Chunk::graph_nodes, traced.graph_nodes);
   writer_->write(Chunk::samples, traced.samples);
   writer_->write(Chunk::clocks, traced.clocks);
   for (const std::string& note : traced.notes) writer_->write(Chunk::note, std::string_view(note));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -122,12 +123,6 @@ struct Kept {
   std::uint64_t asked_ns = 0;                   // how long a past was asked for
 };
 
-// The call that a node of a CUDA graph came from.
-struct GraphNode {
-  std::uint64_t node = 0;
-  std::uint64_t call = 0;  // index into the program's calls
-};
-
 struct Device {
   std::uint32_t id = 0;
   std::uint32_t compute_major = 0, compute_minor = 0;
@@ -182,7 +177,6 @@ struct Session {
   std::vector<Activity> activities;  // by start
   std::vector<Sample> samples;       // by time
   std::vector<ClockReading> clocks;
-  std::vector<GraphNode> graph_nodes;
   std::vector<PeerClock> peer_clocks;  // in order; empty for rank 0
   std::vector<Kept> kept;              // in the order in which they were written
   std::vector<Span> past;              // of slow steps, as `spans`; no other analysis counts them
@@ -197,6 +191,12 @@ struct Session {
 // CUPTI writes times of 0 when its buffers are full.
 inline bool has_times(const Activity& activity) {
   return activity.start_ns != 0 && activity.end_ns != 0;
+}
+
+// The index of the program's call that an activity is of; empty: of none.
+inline std::optional<std::uint64_t> call_of(const Activity& activity) {
+  return activity.external != 0 ? std::optional<std::uint64_t>(activity.external - 1)
+                                : std::nullopt;
 }
 
 // The earliest time of steps, spans, activities, samples and the first clock reading; 0 without

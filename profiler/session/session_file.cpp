@@ -252,7 +252,6 @@ class SessionReader {
       case Chunk::activities: return records(header, payload, session_.activities);
       case Chunk::samples: return records(header, payload, session_.samples);
       case Chunk::clocks: return records(header, payload, session_.clocks);
-      case Chunk::graph_nodes: return records(header, payload, session_.graph_nodes);
       case Chunk::peer_clocks: return records(header, payload, session_.peer_clocks);
       case Chunk::phases: return records(header, payload, session_.phases);
       case Chunk::kept: return records(header, payload, session_.kept);
@@ -264,7 +263,7 @@ class SessionReader {
         return;
       }
     }
-    // Other types are from a later version and are skipped.
+    // Other types are from another version and are skipped.
   }
 
   static bool has_first(const ChunkHeader& header) {
@@ -461,7 +460,6 @@ void SessionWriter::write(const Session& session) {
   write(Chunk::activities, session.activities);
   write(Chunk::samples, session.samples);
   write(Chunk::clocks, session.clocks);
-  write(Chunk::graph_nodes, session.graph_nodes);
   write(Chunk::peer_clocks, session.peer_clocks);
   write(Chunk::phases, session.phases);
   write(Chunk::kept, session.kept);

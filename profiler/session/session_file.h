@@ -52,8 +52,7 @@ enum class Chunk : std::uint32_t {
   activities,
   samples,
   clocks,
-  graph_nodes,  // records
-  losses,       // a record; the last one counts
+  losses = 17,  // a record; the last one counts. 16: older files' calls of graph nodes
   peer_clocks,  // records
   phases = 32,  // records
   kept,

@@ -149,12 +149,4 @@ std::vector<CUcontext> ResourceMap::contexts() const {
   return contexts_;
 }
 
-std::vector<GraphNode> sorted_nodes(const std::unordered_map<std::uint64_t, std::uint64_t>& calls) {
-  std::vector<GraphNode> nodes;
-  nodes.reserve(calls.size());
-  for (const auto& [node, call] : calls) nodes.push_back({node, call});
-  std::ranges::sort(nodes, {}, &GraphNode::node);
-  return nodes;
-}
-
 }  // namespace warpstep::profiler

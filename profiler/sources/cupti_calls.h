@@ -55,6 +55,4 @@ class ResourceMap {
   std::atomic<std::uint64_t> forgotten_{0};
 };
 
-std::vector<GraphNode> sorted_nodes(const std::unordered_map<std::uint64_t, std::uint64_t>& calls);
-
 }  // namespace warpstep::profiler

@@ -135,14 +135,13 @@ TEST(CuptiCalls, CallsInGraphsAreTold) {
   std::uint64_t sum = 0;
   for (const auto& [call, ns] : by_call(traced)) sum += ns;
   EXPECT_EQ(sum, total_ns(kernels));
-  // The map has the nodes of the graph and of its executable copy.
-  std::map<std::uint64_t, std::uint64_t> calls;
-  for (const GraphNode& node : traced.graph_nodes) calls[node.node] = node.call;
-  EXPECT_EQ(calls.size(), 6U);
+  std::map<std::uint64_t, std::optional<std::uint64_t>> calls;  // by node
+  for (const Activity& a : kernels) calls[a.graph_node] = call_of(a);
+  EXPECT_FALSE(calls.contains(0));
+  EXPECT_EQ(calls.size(), 4U);
   EXPECT_EQ(calls.at(executable.nodes[1]->id), 0U);
   EXPECT_EQ(calls.at(executable.nodes[2]->id), 1U);
-  EXPECT_FALSE(calls.contains(executable.nodes[3]->id));
-  for (const Activity& a : kernels) EXPECT_NE(a.graph_node, 0U);
+  EXPECT_FALSE(calls.at(executable.nodes[3]->id).has_value());
   EXPECT_EQ(of(traced, What::api).size(), 10U);
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -14,7 +15,6 @@
 #include "engine/core/file.h"
 #include "engine/core/record.h"
 #include "profiler/session/session_file.h"
-#include "profiler/sources/cupti_calls.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -74,7 +74,9 @@ void DumpWriter::write(std::span<const std::byte> buffer) {
 
 void DumpWriter::finish(const WindowFacts& facts) {
   append(static_cast<std::uint32_t>(DumpChunk::clocks), std::as_bytes(std::span(facts.clocks)));
-  const std::vector<GraphNode> nodes = sorted_nodes(facts.calls);
+  std::vector<GraphNode> nodes;
+  for (const auto& [node, call] : facts.calls) nodes.push_back({node, call});
+  std::ranges::sort(nodes, {}, &GraphNode::node);
   append(static_cast<std::uint32_t>(DumpChunk::nodes), std::as_bytes(std::span(nodes)));
   for (const std::string& note : facts.notes)
     append(static_cast<std::uint32_t>(DumpChunk::note), std::as_bytes(std::span(note)));
@@ -287,7 +289,6 @@ Traced replay_device_trace(const std::filesystem::path& dump) {
   all.windows = std::move(times);
   for (std::size_t i = 1; i < windows.size(); ++i) {
     Traced& next = windows[i];
-    all.graph_nodes = std::move(next.graph_nodes);  // each window has all nodes so far
     const auto append = [](auto& to, auto& from) {
       to.insert(to.end(), std::make_move_iterator(from.begin()),
                 std::make_move_iterator(from.end()));

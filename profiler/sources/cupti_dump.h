@@ -25,7 +25,7 @@ enum class DumpChunk : std::uint32_t {
   texts,       // for each text: DumpText, then its bytes
   buffer,      // CUPTI's
   clocks,      // ClockReadings
-  nodes,       // GraphNodes
+  nodes,       // GraphNodes, all known so far
   note,        // text
   end,         // of the window: a DumpEnd
   devices,     // for each device: DumpDevice, then its name's bytes; before the windows
@@ -52,6 +52,12 @@ struct DumpLayout {
            call_bytes == other.call_bytes && sync_bytes == other.sync_bytes &&
            overhead_bytes == other.overhead_bytes && graph_bytes == other.graph_bytes;
   }
+};
+
+// The call that a node of a CUDA graph came from.
+struct GraphNode {
+  std::uint64_t node = 0;
+  std::uint64_t call = 0;  // index into the program's calls
 };
 
 struct DumpText {

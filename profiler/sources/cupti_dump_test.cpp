@@ -33,7 +33,6 @@ std::string bytes_of(const std::vector<Record>& records) {
 
 void expect_equal(const Traced& a, const Traced& b) {
   EXPECT_EQ(bytes_of(a.activities), bytes_of(b.activities));
-  EXPECT_EQ(bytes_of(a.graph_nodes), bytes_of(b.graph_nodes));
   EXPECT_EQ(bytes_of(a.clocks), bytes_of(b.clocks));
   EXPECT_EQ(bytes_of(std::vector{a.losses}), bytes_of(std::vector{b.losses}));
   EXPECT_EQ(a.notes, b.notes);
@@ -126,7 +125,6 @@ TEST_F(CuptiReplay, SeveralWindows) {
   EXPECT_EQ(all.activities.size(), windows[0].activities.size() + windows[1].activities.size() +
                                        windows[2].activities.size());
   EXPECT_EQ(all.clocks.size(), 6U);
-  EXPECT_EQ(all.graph_nodes.size(), 2U);
   EXPECT_EQ(all.losses.activities, 4U);
 }
 

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <tuple>
 
-#include "profiler/sources/cupti_calls.h"
 #include "profiler/sources/cupti_clock.h"
 #include "profiler/sources/cupti_names.h"
 
@@ -353,10 +352,8 @@ Traced assemble(Parser& parser, const WindowFacts& facts) {
   Parsed parsed = parser.finish(facts.calls);
   // Records that CUPTI dropped could be those of a launch's work.
   const std::uint64_t silent = facts.dropped == 0 ? silent_graph_launches(parsed) : 0;
-  Traced traced{.activities = std::move(parsed.activities),
-                .graph_nodes = sorted_nodes(facts.calls),
-                .clocks = facts.clocks,
-                .notes = facts.notes};
+  Traced traced{
+      .activities = std::move(parsed.activities), .clocks = facts.clocks, .notes = facts.notes};
   std::uint64_t late = 0;
   if (!facts.clocks.empty()) {
     const ClockMap map(facts.clocks);

@@ -14,11 +14,10 @@
 
 namespace warpstep::profiler {
 
-struct Traced {                        // since the last begin()
-  std::vector<Activity> activities;    // times mapped to CLOCK_MONOTONIC; names interned as
-                                       // Kind::kernel or Kind::host_api
-  std::vector<GraphNode> graph_nodes;  // all nodes known so far
-  std::vector<ClockReading> clocks;    // at begin and end, and each half second between
+struct Traced {                      // since the last begin()
+  std::vector<Activity> activities;  // times mapped to CLOCK_MONOTONIC; names interned as
+                                     // Kind::kernel or Kind::host_api
+  std::vector<ClockReading> clocks;  // at begin and end, and each half second between
   Losses losses;
   std::vector<Sample> samples;  // of the GPU's counters, if they are sampled
   // Of replay_device_trace() alone:

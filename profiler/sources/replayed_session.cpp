@@ -93,7 +93,6 @@ Session replayed_session(Traced traced) {
   session.names = record::names();  // the parser interned its own
   session.devices = std::move(traced.devices);
   session.activities = std::move(traced.activities);
-  session.graph_nodes = std::move(traced.graph_nodes);
   session.clocks = std::move(traced.clocks);
   session.losses = traced.losses;
   session.notes = std::move(traced.notes);

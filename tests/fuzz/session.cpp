@@ -130,7 +130,6 @@ Session small_session(bool gpu) {
   session.loader = {{"workers", 2}};
   session.notes = {"one note", ""};
   session.clocks.push_back({1, 2, 3, 4});
-  session.graph_nodes.push_back({0x100000001, 5});
   session.losses.entries = 3;
   return builder.build();
 }

@@ -179,9 +179,7 @@ void add_call_activities(const Session& session, CallSeries& calls) {
     if (activity.what == What::api && activity.correlation != 0)
       launched.try_emplace(activity.correlation, activity.start_ns);
   for (const Activity& activity : session.activities) {
-    if (activity.what != What::kernel && activity.what != What::copy && activity.what != What::set)
-      continue;
-    if (activity.start_ns == 0 || activity.end_ns == 0) continue;
+    if (!is_on_device(activity) || activity.what == What::graph || !has_times(activity)) continue;
     const auto call = call_of(activity);
     if (!call) continue;
     const auto launch = launched.find(activity.correlation);

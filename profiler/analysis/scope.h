@@ -38,11 +38,6 @@ std::string phase_of(const Json& call);
 bool is_of_thread(const Session& session, const Activity& activity,
                   std::optional<std::uint32_t> thread);
 
-inline bool is_on_device(const Activity& activity) {
-  return activity.what == What::kernel || activity.what == What::copy ||
-         activity.what == What::set || activity.what == What::graph;
-}
-
 // Whether the kernels of graphs were recorded, so that graphs as a whole would count them twice.
 bool has_graph_kernels(const Session& session);
 

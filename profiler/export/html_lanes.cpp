@@ -265,9 +265,7 @@ class Collector {
     for (const Activity& activity : session_.activities) {
       if (activity.start_ns == 0 || activity.end_ns < activity.start_ns) continue;
       if (activity.what == What::api || activity.what == What::sync) collect_api(activity);
-      const bool on_device = activity.what == What::kernel || activity.what == What::copy ||
-                             activity.what == What::set;
-      if (!on_device) continue;
+      if (!is_on_device(activity) || activity.what == What::graph) continue;
       std::string lane = fmt::format("stream {}", activity.stream);
       if (session_.devices.size() > 1) lane = fmt::format("GPU {} {}", activity.device, lane);
       const std::uint32_t css = activity.what == What::copy  ? std::uint32_t{copy}

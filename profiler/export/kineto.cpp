@@ -329,7 +329,7 @@ class Builder {
                                activity.what == What::copy  ? "gpu_memcpy"
                                : activity.what == What::set ? "gpu_memset"
                                                             : "kernel",
-                               stream_of(activity), activity_name(session_, activity));
+                               stream_of(activity), session_.name(activity.name));
       slice.pid = activity.device;
       slice.correlation = plan_.correlations[i];
       slice.external_id = external_ids[slice.correlation];

@@ -1,7 +1,5 @@
 #include "profiler/export/launches.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <limits>
@@ -28,7 +26,7 @@ class Planner {
       if (!has_times(activity)) continue;
       if (activity.what == What::api) add_api(i);
       if (activity.what == What::sync && !api_.contains(activity.correlation)) add_host_call(i, 0);
-      if (is_device_work(activity) && !api_.contains(activity.correlation)) add_orphan(i);
+      if (is_on_device(activity) && !api_.contains(activity.correlation)) add_orphan(i);
     }
     return std::move(plan_);
   }
@@ -39,7 +37,7 @@ class Planner {
       const Activity& activity = session_.activities[i];
       next_correlation_ = std::max(next_correlation_, std::uint64_t{activity.correlation} + 1);
       if (!has_times(activity) || activity.correlation == 0) continue;
-      if (is_device_work(activity)) work_[activity.correlation].push_back(i);
+      if (is_on_device(activity)) work_[activity.correlation].push_back(i);
       if (activity.what != What::api) continue;
       const auto [kept, is_new] = api_.emplace(activity.correlation, i);
       if (!is_new && !is_runtime(kept->second) && is_runtime(i)) kept->second = i;
@@ -156,20 +154,6 @@ std::uint32_t pid_of(const Session& session, std::uint32_t trainer_id) {
   return static_cast<std::uint32_t>(pid);
 }
 
-// CUpti_ActivityMemoryKind
-std::string_view memory_name(std::uint8_t kind) {
-  constexpr std::array<std::string_view, 8> names{"Unknown",       "Pageable",      "Pinned",
-                                                  "Device",        "Array",         "Managed",
-                                                  "Device Static", "Managed Static"};
-  return kind < names.size() ? names[kind] : names[0];
-}
-// CUpti_ActivityMemcpyKind
-std::string_view copy_name(std::uint8_t kind) {
-  constexpr std::array<std::string_view, 11> names{"",     "HtoD", "DtoH", "HtoA", "AtoH", "AtoA",
-                                                   "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"};
-  return kind < names.size() ? names[kind] : names[0];
-}
-
 }  // namespace
 
 TraceFacts trace_facts(const Session& session) {
@@ -196,14 +180,6 @@ IntervalSet window_steps(const Session& session) {
     if (window.complete != 0)
       numbers.push_back({window.first_step, std::max(window.last_step, window.last_step + 1)});
   return IntervalSet(std::move(numbers));
-}
-
-std::string activity_name(const Session& session, const Activity& activity) {
-  const std::string_view copy = copy_name(activity.copy_kind);
-  if (activity.what == What::copy && !copy.empty())
-    return fmt::format("Memcpy {} ({} -> {})", copy, memory_name(activity.source_memory),
-                       memory_name(activity.target_memory));
-  return session.name(activity.name);
 }
 
 std::string call_title(const Session& session, std::uint64_t index) {

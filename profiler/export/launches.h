@@ -34,18 +34,10 @@ TraceFacts trace_facts(const Session& session);
 // The numbers of the steps of complete windows.
 IntervalSet window_steps(const Session& session);
 
-// Whether an activity is the device's own work, not a host thread's.
-inline bool is_device_work(const Activity& activity) {
-  return activity.what == What::kernel || activity.what == What::copy ||
-         activity.what == What::set || activity.what == What::graph;
-}
 // CUPTI gives the legacy stream another number than 0 in its records; readers take 0 for none.
 inline std::uint32_t stream_of(const Activity& activity) {
   return activity.stream == 0 ? 7 : activity.stream;
 }
-// "Memcpy HtoD (Pinned -> Device)" and the like; the session's own name when kinds are not
-// recorded.
-std::string activity_name(const Session& session, const Activity& activity);
 
 // "conv1 forward", of the program's call `index`; empty when the program has none such.
 std::string call_title(const Session& session, std::uint64_t index);

@@ -41,7 +41,7 @@ class DeviceWriter {
   void run() {
     describe_devices();
     for (std::size_t i = 0; i < session_.activities.size(); ++i)
-      if (has_times(session_.activities[i]) && is_device_work(session_.activities[i])) add(i);
+      if (has_times(session_.activities[i]) && is_on_device(session_.activities[i])) add(i);
   }
 
  private:
@@ -78,7 +78,7 @@ class DeviceWriter {
 
   void add(std::size_t index) {
     const Activity& activity = session_.activities[index];
-    const std::string name = activity_name(session_, activity);
+    const std::string& name = session_.name(activity.name);
     ProtoMessage event;
     event.varint(stage::event_id, event_id(index))
         .varint(stage::duration, activity.end_ns - activity.start_ns)
@@ -376,7 +376,7 @@ class Writer {
     std::unordered_map<std::uint32_t, ProtoMessage> launched;
     for (std::size_t i = 0; i < session_.activities.size(); ++i) {
       const Activity& activity = session_.activities[i];
-      if (has_times(activity) && is_device_work(activity) && activity.correlation != 0)
+      if (has_times(activity) && is_on_device(activity) && activity.correlation != 0)
         launched[activity.correlation].varint(event::submitted_stage, event_id(i));
     }
     for (const Activity& activity : session_.activities) {

@@ -54,7 +54,8 @@ inline void add_device_step(SessionBuilder& builder, std::uint64_t number, doubl
   builder.step(number, s, s + 1000, 400, 200, 300, 40)
       .span(Kind::wait, "wait for data", s + 10, s + 210, 0, number)
       .span(Kind::call, "upload", s + 220, s + 250, 0, 0)
-      .launch(s + 225, s + 235, What::copy, "", s + 240, s + 280, 13, 1);
+      .launch(s + 225, s + 235, What::copy, "Memcpy HtoD (Pinned -> Device)", s + 240, s + 280, 13,
+              1);
   Activity& copy = builder.last_activity();
   copy.bytes = 1 << 20;
   copy.copy_kind = 1;

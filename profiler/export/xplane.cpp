@@ -260,7 +260,7 @@ class SpaceBuilder {
                         activity.registers, activity.smem_static, activity.smem_dynamic,
                         fmt::join(activity.grid, ","), fmt::join(activity.block, ","))));
       plane.add(stream, activity.start_ns, activity.end_ns,
-                device_title(activity_name(session_, activity)), std::move(stats));
+                device_title(session_.name(activity.name)), std::move(stats));
     }
     return plane.finish(facts_.base_ns, wall_ns);
   }

@@ -309,8 +309,7 @@ struct Recorder::Parts {
   // What a library or an op of the user's does on a GPU that the session does not describe.
   void leave_out_foreign(Traced& traced) const {
     const std::size_t foreign = std::erase_if(traced.activities, [&](const Activity& activity) {
-      const bool is_of_device = activity.what <= What::set || activity.what == What::graph;
-      return is_of_device && !devices.contains(activity.device);
+      return is_on_device(activity) && !devices.contains(activity.device);
     });
     if (foreign > 0)
       traced.notes.push_back(fmt::format("{} of GPUs that the run does not compute on {} left out",

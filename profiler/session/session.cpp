@@ -139,9 +139,7 @@ std::uint64_t earliest_ns(const Session& session) {
 }
 
 bool has_device(const Session& session, const Activity& activity) {
-  const bool is_of_device =
-      activity.what == What::kernel || activity.what == What::copy || activity.what == What::set;
-  return !is_of_device ||
+  return !is_on_device(activity) || activity.what == What::graph ||
          std::any_of(session.devices.begin(), session.devices.end(),
                      [&](const Device& device) { return device.id == activity.device; });
 }

@@ -193,6 +193,12 @@ inline bool has_times(const Activity& activity) {
   return activity.start_ns != 0 && activity.end_ns != 0;
 }
 
+// Whether it is the device's own work, not a host thread's.
+inline bool is_on_device(const Activity& activity) {
+  return activity.what == What::kernel || activity.what == What::copy ||
+         activity.what == What::set || activity.what == What::graph;
+}
+
 // The index of the program's call that an activity is of; empty: of none.
 inline std::optional<std::uint64_t> call_of(const Activity& activity) {
   return activity.external != 0 ? std::optional<std::uint64_t>(activity.external - 1)

@@ -255,7 +255,7 @@ std::vector<Device> active_devices(const Traced& traced) {
   for (const Device& device : traced.devices) described.emplace(device.id, &device);
   std::set<std::uint32_t> active;
   for (const Activity& activity : traced.activities)
-    if (activity.what <= What::set || activity.what == What::graph) active.insert(activity.device);
+    if (is_on_device(activity)) active.insert(activity.device);
   std::vector<Device> devices;
   for (const std::uint32_t id : active) {
     const auto found = described.find(id);

@@ -341,8 +341,7 @@ namespace {
 std::uint64_t silent_graph_launches(const Parsed& parsed) {
   std::unordered_set<std::uint32_t> silent = parsed.graph_launches;
   for (const Activity& activity : parsed.activities)
-    if (activity.what <= What::set || activity.what == What::graph)
-      silent.erase(activity.correlation);
+    if (is_on_device(activity)) silent.erase(activity.correlation);
   return silent.size();
 }
 

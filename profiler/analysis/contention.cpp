@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
@@ -22,21 +23,17 @@ constexpr std::string_view delay_suffix = " run delay %", on_cpu_suffix = " on c
 // sample before it.
 class SampledRates {
  public:
-  explicit SampledRates(const Session& session) {
+  explicit SampledRates(const SampledMetrics& metrics) : metrics_(metrics) {
     std::vector<std::uint64_t> times;
-    std::vector<std::vector<const Sample*>*> of_name(session.names.size());
-    for (const Sample& sample : session.samples) {
-      const std::string& name = session.name(sample.name);
-      if (name.starts_with("gpu ")) continue;  // may come from another source
-      std::vector<const Sample*>*& values = of_name[sample.name];
-      if (values == nullptr) values = &values_[name];
-      values->push_back(&sample);
-      if (times.empty() || times.back() != sample.at_ns) times.push_back(sample.at_ns);
-    }
-    for (std::size_t i = 0; i < times.size(); ++i) before_[times[i]] = i > 0 ? times[i - 1] : 0;
+    for (const auto& [name, samples] : metrics_.by_name())
+      if (!name.starts_with("gpu "))  // may come from another source
+        for (const Sample& sample : samples) times.push_back(sample.at_ns);
+    std::ranges::sort(times);
+    std::uint64_t before = 0;
+    for (const std::uint64_t at : times) before_.try_emplace(at, std::exchange(before, at));
   }
 
-  const auto& values() const { return values_; }
+  const auto& values() const { return metrics_.by_name(); }
 
   // Integral of a rate over `within`, and the time of its samples there, both in ns.
   struct Sum {
@@ -44,11 +41,9 @@ class SampledRates {
   };
   Sum sum(const std::string& name, const std::vector<Interval>& within) const {
     Sum sum;
-    const auto at = values_.find(name);
-    if (at == values_.end()) return sum;
-    for (const Sample* sample : at->second) {
-      const double ns = overlap_ns(sample->at_ns, within);
-      sum.value_ns += sample->value * ns;
+    for (const Sample& sample : metrics_.of(name)) {
+      const double ns = overlap_ns(sample.at_ns, within);
+      sum.value_ns += sample.value * ns;
       sum.covered_ns += ns;
     }
     return sum;
@@ -59,11 +54,8 @@ class SampledRates {
     return of.value_ns / of.covered_ns;
   }
   std::optional<double> most(const std::string& name) const {
-    const auto at = values_.find(name);
-    if (at == values_.end()) return std::nullopt;
-    double most = at->second.front()->value;
-    for (const Sample* sample : at->second) most = std::max(most, sample->value);
-    return most;
+    const MetricLevel level = level_of(metrics_.of(name));
+    return level.count > 0 ? std::optional(level.most) : std::nullopt;
   }
   double covered_ns(const std::vector<Interval>& within) const {
     double ns = 0;
@@ -82,7 +74,7 @@ class SampledRates {
     return static_cast<double>(ns);
   }
 
-  std::map<std::string, std::vector<const Sample*>> values_;
+  const SampledMetrics& metrics_;
   std::map<std::uint64_t, std::uint64_t> before_;  // of a sample's time: the previous one's
 };
 
@@ -264,7 +256,8 @@ double CoreUse::idle() const {
 }
 
 std::optional<CoreUse> core_use(const Session& session, const std::vector<Interval>& within) {
-  return core_use(session, SampledRates(session), within);
+  const SampledMetrics metrics(session);
+  return core_use(session, SampledRates(metrics), within);
 }
 
 double Contention::taken_share() const {
@@ -389,7 +382,7 @@ std::vector<std::uint64_t> core_waits(const View& view) {
 
 Contention contention(const View& view) {
   Contention found;
-  const SampledRates sampled(view.session);
+  const SampledRates sampled(view.metrics);
   const std::vector<Interval> within = windows_of(view);
   found.window_ns = static_cast<double>(total_ns(within));
   found.seconds = sampled.covered_ns(within) * 1e-9;

@@ -407,14 +407,10 @@ bool is_of_a_step(const View& view, std::uint64_t at_ns) {
 }
 
 std::optional<double> mean_share(const View& view, const std::string& metric) {
-  const Session& session = view.session;
   double sum = 0;
   std::size_t count = 0;
-  std::vector<signed char> is_it(session.names.size(), -1);  // by name; -1: not asked yet
-  for (const Sample& sample : session.samples) {
-    signed char& found = is_it[sample.name];
-    if (found < 0) found = session.name(sample.name) == metric ? 1 : 0;
-    if (found == 0 || !is_of_a_step(view, sample.at_ns)) continue;
+  for (const Sample& sample : view.metrics.of(metric)) {
+    if (!is_of_a_step(view, sample.at_ns)) continue;
     sum += sample.value;
     ++count;
   }

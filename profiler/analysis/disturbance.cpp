@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <string>
 #include <string_view>
-#include <utility>
 
 #include "profiler/analysis/contention.h"
 #include "profiler/analysis/scope.h"
@@ -14,51 +11,26 @@
 namespace warpstep::profiler {
 namespace {
 
-struct MetricSum {
-  double sum = 0, ns = 0, plain = 0;
-  std::size_t count = 0;
-  std::uint64_t last_ns = 0;
-};
-
-// Of each metric, over the time of the steps. A sample stands for the time since the one before.
-std::map<std::string, double> metric_means(const Session& session) {
-  if (session.steps.empty()) return {};
-  std::map<std::string, MetricSum> sums;
-  for (const Sample& sample : session.samples) {
-    if (sample.at_ns < session.steps.front().begin_ns || sample.at_ns > session.steps.back().end_ns)
-      continue;
-    MetricSum& mean = sums[session.name(sample.name)];
-    if (mean.count++ == 0) mean.last_ns = session.steps.front().begin_ns;
-    const auto covers =
-        static_cast<double>(sample.at_ns - std::exchange(mean.last_ns, sample.at_ns));
-    mean.sum += covers * sample.value;
-    mean.ns += covers;
-    mean.plain += sample.value;
-  }
-  std::map<std::string, double> result;
-  for (const auto& [name, mean] : sums)
-    result[name] = mean.ns > 0 ? mean.sum / mean.ns : mean.plain / static_cast<double>(mean.count);
-  return result;
-}
-
 // Of the run's own GPUs: another one of the machine may idle at a low clock.
-std::vector<double> clocks_of(const Session& session, const std::map<std::string, double>& means) {
+std::vector<double> clocks_of(const Session& session) {
   const std::string_view what = " sm clock MHz";
+  const SampledMetrics metrics(session);
+  const IntervalSet steps(step_times(session));
   std::vector<double> clocks;
-  for (const Device* const device : run_devices(session)) {
-    const auto mean = means.find(fmt::format("gpu {}{}", device->id, what));
-    clocks.push_back(mean == means.end() ? 0 : mean->second);
-  }
+  for (const Device* const device : run_devices(session))
+    clocks.push_back(level_of(metrics.of(fmt::format("gpu {}{}", device->id, what)), steps).mean);
   if (!session.devices.empty()) return clocks;
-  for (const auto& [name, mean] : means)  // a program without CUPTI describes no device
-    if (name.starts_with("gpu ") && name.ends_with(what)) clocks.push_back(mean);
+  for (const auto& [name, samples] : metrics.by_name())  // without CUPTI no device is described
+    if (name.starts_with("gpu ") && name.ends_with(what))
+      if (const MetricLevel level = level_of(samples, steps); level.count > 0)
+        clocks.push_back(level.mean);
   return clocks;
 }
 
 }  // namespace
 
 Disturbance disturbance_of(const Session& session) {
-  Disturbance found{.clocks_mhz = clocks_of(session, metric_means(session))};
+  Disturbance found{.clocks_mhz = clocks_of(session)};
   const auto use = core_use(session, merged(step_times(session)));
   if (!use) return found;
   found.cores = use->cores;

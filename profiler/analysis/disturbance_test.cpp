@@ -20,7 +20,8 @@ Session sampled(double cpu, double own, double mhz = 0) {
                                     std::pair{"gpu 0 sm clock MHz", mhz}}) {
     session.names.push_back({name, Kind::counter});
     const auto id = static_cast<std::uint32_t>(session.names.size() - 1);
-    session.samples.push_back({.at_ns = session.steps[0].end_ns, .name = id, .value = value});
+    for (const std::uint64_t at_ns : {session.steps[0].begin_ns, session.steps[0].end_ns})
+      session.samples.push_back({.at_ns = at_ns, .name = id, .value = value});
     // After the steps: an evaluation, which is not looked at.
     session.samples.push_back({.at_ns = session.steps[0].end_ns + 1000, .name = id, .value = 0});
   }
@@ -71,6 +72,14 @@ TEST(Disturbance, IsAlsoALowerClock) {
   EXPECT_THAT(
       lost_shares({disturbance_of(sampled(0, 0, 1980)), disturbance_of(sampled(0, 0, 1485))}),
       ElementsAre(DoubleEq(0), DoubleNear(0.25, 1e-9)));
+}
+
+TEST(Disturbance, LeavesOutAClockBetweenSteps) {
+  testing::SessionBuilder builder;
+  builder.gpu().step(1, 0, 1000).step(2, 3000, 4000);
+  for (const auto& [at, mhz] : {std::pair(0.0, 1980.0), {1000, 1980}, {3000, 345}, {4000, 1980}})
+    builder.sample("gpu 0 sm clock MHz", at, mhz);
+  EXPECT_THAT(disturbance_of(builder.build()).clocks_mhz, ElementsAre(1980));
 }
 
 TEST(Disturbance, IsAClockOfTheRunsOwnGpus) {

@@ -232,7 +232,8 @@ View::View(const Session& session_)
       windows(traced_windows(session_, trainer)),
       recorded(session_, steps_of(session_, windows)),
       counted(recorded.steps()),
-      launches(session_) {
+      launches(session_),
+      metrics(session_) {
   if (counted.empty()) {
     windows = complete_windows(session);
     counted = steps_of(session, windows);
@@ -261,38 +262,6 @@ std::uint64_t View::windows_ns() const {
   return sum;
 }
 
-namespace {
-
-// A sample stands for the time since the one before: outside of windows they become rarer.
-MetricLevel level_within(const Session& session, std::string_view metric,
-                         const IntervalSet& times) {
-  MetricLevel level;
-  double sum = 0, ns = 0, plain = 0;
-  std::uint64_t last = 0;
-  bool any_inside = false;  // taken then; else all that is known are means that cover some of it
-  for (const Sample& sample : session.samples) {
-    if (session.name(sample.name) != metric) continue;
-    const std::uint64_t from = last == 0 ? sample.at_ns : last;
-    const auto covers = static_cast<double>(times.within(from, sample.at_ns));
-    last = sample.at_ns;
-    const bool is_inside = times.has(sample.at_ns);
-    if (covers <= 0 && !is_inside) continue;
-    if (level.count == 0 || (is_inside && !any_inside))
-      level.most = sample.value;
-    else if (is_inside == any_inside)
-      level.most = std::max(level.most, sample.value);
-    any_inside |= is_inside;
-    sum += covers * sample.value;
-    ns += covers;
-    plain += sample.value;
-    ++level.count;
-  }
-  if (level.count > 0) level.mean = ns > 0 ? sum / ns : plain / static_cast<double>(level.count);
-  return level;
-}
-
-}  // namespace
-
 std::size_t step_at(const Session& session, std::uint64_t at_ns) {
   const auto after =
       std::upper_bound(session.steps.begin(), session.steps.end(), at_ns,
@@ -304,9 +273,9 @@ std::size_t step_at(const Session& session, std::uint64_t at_ns) {
 }
 
 MetricLevel metric_level(const View& view, std::string_view metric) {
-  const MetricLevel within = level_within(view.session, metric, view.counted_times);
-  if (within.count > 0) return within;
-  return level_within(view.session, metric, IntervalSet({{0, ~std::uint64_t{0}}}));
+  const std::span<const Sample> samples = view.metrics.of(metric);
+  const MetricLevel within = level_of(samples, view.counted_times);
+  return within.count > 0 ? within : level_of(samples);
 }
 
 std::size_t steps_per_update(const Session& session) {

@@ -13,6 +13,7 @@
 
 #include "engine/core/json_text.h"
 #include "profiler/analysis/intervals.h"
+#include "profiler/analysis/samples.h"
 #include "profiler/session/session.h"
 
 namespace warpstep::profiler {
@@ -113,6 +114,7 @@ struct View {
   std::vector<std::size_t> counted;
   IntervalSet counted_times;  // without what lies between them
   Launches launches;
+  SampledMetrics metrics;
 
   // The precision that was requested: "fp32", "tf32", "bf16" or "fp16".
   std::string precision() const { return fields::text(options, "precision", "fp32"); }
@@ -126,12 +128,7 @@ struct View {
 // computes.
 int kernel_threads(const View& view);
 
-// Mean and maximum of a sampled metric over the counted steps' time; over all of the run when no
-// sample lies within.
-struct MetricLevel {
-  std::size_t count = 0;  // 0: not sampled
-  double mean = 0, most = 0;
-};
+// Of a sampled metric over the counted steps' time; over all of the run when no sample lies within.
 MetricLevel metric_level(const View& view, std::string_view metric);
 
 // The trainer's thread at each moment, in the words of the critical path.

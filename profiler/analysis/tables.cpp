@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <span>
 
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/modules.h"
@@ -445,30 +445,14 @@ Table samples_table(const Session& session) {
                {"max", "most"},
                {"last", "last"}},
               {}};
-  struct Level {
-    std::int64_t count = 0;
-    double least = 0, most = 0, sum = 0, last = 0;
-    double weighted = 0, ns = 0;  // a sample stands for the time since the one before
-    std::uint64_t at_ns = 0;
-    double mean() const { return ns > 0 ? weighted / ns : sum / static_cast<double>(count); }
-  };
-  std::map<std::uint32_t, Level> levels;  // by name: in the order of the first samples
-  for (const Sample& sample : session.samples) {
-    if (!std::isfinite(sample.value)) continue;
-    Level& level = levels[sample.name];
-    level.least = level.count == 0 ? sample.value : std::min(level.least, sample.value);
-    level.most = level.count == 0 ? sample.value : std::max(level.most, sample.value);
-    const auto ns = level.count == 0 ? 0.0 : static_cast<double>(sample.at_ns - level.at_ns);
-    level.weighted += ns * sample.value;
-    level.ns += ns;
-    level.at_ns = sample.at_ns;
-    level.sum += sample.value;
-    level.last = sample.value;
-    ++level.count;
+  const SampledMetrics metrics(session);
+  for (std::uint32_t id = 0; id < session.names.size(); ++id) {  // in the order of first samples
+    const std::span<const Sample> samples = metrics.of(session.name(id));
+    if (samples.empty() || samples.front().name != id) continue;
+    const MetricLevel level = level_of(samples);
+    table.rows.push_back({session.name(id), static_cast<std::int64_t>(level.count), level.least,
+                          level.mean, level.most, samples.back().value});
   }
-  for (const auto& [name, level] : levels)
-    table.rows.push_back(
-        {session.name(name), level.count, level.least, level.mean(), level.most, level.last});
   return table;
 }
 

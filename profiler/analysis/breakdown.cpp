@@ -14,7 +14,7 @@ namespace {
 
 class Collector {
  public:
-  Collector(const View& view, const BreakdownOptions& options)
+  Collector(const View& view, const ReportRules& options)
       : session_(view.session),
         options_(options),
         trainer_(view.trainer),
@@ -117,7 +117,7 @@ class Collector {
   }
 
   const Session& session_;
-  const BreakdownOptions& options_;
+  const ReportRules& options_;
   std::optional<std::uint32_t> trainer_;
   bool counts_graphs_;
   ByCategory of_;
@@ -130,7 +130,7 @@ bool is_communication(std::string_view kernel) {
          kernel.find("all_gather") != std::string_view::npos;
 }
 
-ByCategory by_category(const View& view, const BreakdownOptions& options) {
+ByCategory by_category(const View& view, const ReportRules& options) {
   return Collector(view, options).run();
 }
 
@@ -263,7 +263,7 @@ void find_means(const std::vector<std::size_t>& counted, Breakdown& breakdown) {
 
 }  // namespace
 
-Breakdown break_down(const View& view, const BreakdownOptions& options) {
+Breakdown break_down(const View& view, const ReportRules& options) {
   const Session& session = view.session;
   Breakdown breakdown{.tb_compatible = options.tb_compatible};
   for (const Step& step : session.steps)

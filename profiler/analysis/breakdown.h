@@ -51,13 +51,6 @@ struct StepParts {
       false;  // else from the totals that every step records: kernel, copy, data, cpu, other
 };
 
-struct BreakdownOptions {
-  // The categories and rules of torch_tb_profiler, so that its figures can be compared: no sync
-  // category, all threads count as CPU, device work after the step's end belongs to the step. Its
-  // double counting is not repeated.
-  bool tb_compatible = false;
-};
-
 struct Breakdown {
   std::vector<StepParts> steps;           // all of the session's, in order
   std::array<double, categories> mean{};  // ns per step, over `counted` steps
@@ -67,13 +60,13 @@ struct Breakdown {
   bool from_spans = false;     // whether these had spans; on a device, activities
   bool tb_compatible = false;  // by the rules of torch_tb_profiler
 };
-Breakdown break_down(const View& view, const BreakdownOptions& options = {});
+Breakdown break_down(const View& view, const ReportRules& options = {});
 
 // Which category every span and activity of a session belongs to.
 
 using ByCategory = std::array<std::vector<Interval>, categories>;
 
-ByCategory by_category(const View& view, const BreakdownOptions& options);
+ByCategory by_category(const View& view, const ReportRules& options);
 
 // Whether a kernel or a call moves data between ranks: the names of NCCL's, and of the calls of a
 // step that exchange.

@@ -194,7 +194,7 @@ void expect_mean(const Breakdown& breakdown, const InUs& us) {
               step.time.end_ns - step.time.begin_ns);
 }
 
-constexpr BreakdownOptions as_tb{.tb_compatible = true};
+constexpr ReportRules as_tb{.tb_compatible = true};
 
 // torch_tb_profiler's test of all categories: the backward pass runs on a thread of its own, which
 // counts in its rules; in ours, the trainer's does.
@@ -210,7 +210,7 @@ TEST(Breakdown, AgreesWithTorchOnAllCategories) {
 TEST(Breakdown, AgreesWithTorchOnFourSteps) {
   const InUs golden{
       .kernel = 300, .copy = 40, .memset = 50, .runtime = 30, .data = 200, .cpu = 70, .other = 210};
-  for (const BreakdownOptions& options : {BreakdownOptions{}, as_tb}) {
+  for (const ReportRules& options : {ReportRules{}, as_tb}) {
     const Breakdown breakdown = break_down(testing::four_steps(), options);
     expect_mean(breakdown, golden);
     EXPECT_EQ(breakdown.counted, 4U);

@@ -222,20 +222,12 @@ void take_process(const SampledRates& sampled, const std::vector<Interval>& with
                   Contention& found) {
   found.switches_per_s = sampled.mean("involuntary switches/s", within);
   found.major_faults_per_s = sampled.mean("major faults/s", within);
-  found.reclaimed_pages_per_s = sampled.mean("reclaimed pages/s", within);
   found.swapped_pages_per_s = sampled.mean("swapped pages/s", within);
   found.limit_hits_per_s = sampled.mean("memory limit hits/s", within);
-  const auto pressure = [&](const std::string& of) -> std::optional<double> {
-    const auto machine = sampled.mean(of + " pressure %", within);
-    const auto group = sampled.mean("group " + of + " pressure %", within);
-    // Where the group's own is known, more on the machine is other groups'.
-    const std::optional<double> percent = group ? group : machine;
-    if (!percent) return std::nullopt;
-    return std::clamp(*percent / 100, 0.0, 1.0);
-  };
-  found.memory_pressure = pressure("memory");
-  found.io_pressure = pressure("io");
-  found.cpu_pressure = pressure("cpu");
+  // Where the group's own is known, more on the machine is other groups'.
+  auto pressure = sampled.mean("group memory pressure %", within);
+  if (!pressure) pressure = sampled.mean("memory pressure %", within);
+  if (pressure) found.memory_pressure = std::clamp(*pressure / 100, 0.0, 1.0);
   found.memory_limit_bytes = sampled.most("memory limit bytes");
   found.memory_used_bytes = sampled.most("memory limit used bytes");
   found.team_cpus = static_cast<int>(sampled.most("kernels cpus").value_or(0));

@@ -76,12 +76,11 @@ struct Contention {
   std::optional<double> switches_per_s;  // involuntary ones, of the whole process
 
   // Memory.
-  std::optional<double> major_faults_per_s;     // of the process: pages read from a disk
-  std::optional<double> reclaimed_pages_per_s;  // of the machine
-  std::optional<double> swapped_pages_per_s;    // of the machine, in and out
-  std::optional<double> limit_hits_per_s;       // the group's limit made the kernel reclaim
-  std::optional<double> memory_pressure, io_pressure, cpu_pressure;  // PSI "some", of 1
-  std::optional<double> memory_limit_bytes, memory_used_bytes;       // the group's, at most
+  std::optional<double> major_faults_per_s;   // of the process: pages read from a disk
+  std::optional<double> swapped_pages_per_s;  // of the machine, in and out
+  std::optional<double> limit_hits_per_s;     // the group's limit made the kernel reclaim
+  std::optional<double> memory_pressure;      // PSI "some", of 1
+  std::optional<double> memory_limit_bytes, memory_used_bytes;  // the group's, at most
 
   double taken_share() const;  // of 1: of the allowed cores, those that this process cannot have
   // Of `cores` that this process may use at a time, those that it cannot have: with a quota it has

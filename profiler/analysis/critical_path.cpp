@@ -218,7 +218,7 @@ CriticalPath critical_path(const View& view) {
   }
   path.step = session.steps[steps.step(median)].step;
   const double n = static_cast<double>(steps.size()), all = static_cast<double>(steps.total_ns());
-  for (const auto& [bound, ns] : by_bound) path.shares.push_back({bound, ns / n, ns / all, ns / n});
+  for (const auto& [bound, ns] : by_bound) path.shares.push_back({bound, ns / n, ns / all});
   std::stable_sort(path.shares.begin(), path.shares.end(),
                    [](const PathShare& a, const PathShare& b) { return a.ns > b.ns; });
   return path;

@@ -23,9 +23,8 @@ struct PathEdge {
 
 struct PathShare {
   std::string bound;
-  double ns = 0;       // per step
-  double share = 0;    // of 1
-  double gain_ns = 0;  // saved per step if these edges took no time and nothing else moved up
+  double ns = 0;     // per step
+  double share = 0;  // of 1
 };
 
 struct CriticalPath {

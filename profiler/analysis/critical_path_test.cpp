@@ -45,7 +45,6 @@ TEST(CriticalPath, OfAHostIsItsThreadsTime) {
   EXPECT_DOUBLE_EQ(share_ns(path, "kernel"), 30e3);
   ASSERT_FALSE(path.shares.empty());
   EXPECT_DOUBLE_EQ(path.shares[0].share, 0.3);
-  EXPECT_DOUBLE_EQ(path.shares[0].gain_ns, 30e3);
 }
 
 // Of each step the half without a core; the exchange keeps its share of that. All as in the

@@ -64,7 +64,7 @@ struct Ran {
 
 // The recorded steps. What lies between those whose numbers follow each other is of evaluations and
 // checkpoints: only torch_tb_profiler counts it.
-std::vector<Interval> counted_times(const View& view, const DeviceRules& rules) {
+std::vector<Interval> counted_times(const View& view, const ReportRules& rules) {
   const StepIndex& steps = view.recorded;
   std::vector<Interval> times;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -189,7 +189,7 @@ double share(double part_ns, double of_ns) {
 }
 
 DeviceMetrics metrics_of(const View& view, const std::vector<Interval>& waits, const Device& device,
-                         const DeviceRules& rules) {
+                         const ReportRules& rules) {
   const Session& session = view.session;
   DeviceMetrics metrics{.device = device.id,
                         .name = session.name(device.name),
@@ -219,7 +219,7 @@ std::string host_name(const Session& session) {
   return "host";
 }
 
-DeviceMetrics metrics_of_host(const View& view, const DeviceRules& rules) {
+DeviceMetrics metrics_of_host(const View& view, const ReportRules& rules) {
   DeviceMetrics metrics{.name = host_name(view.session), .of_windows = rules.tb_compatible};
   const std::vector<Interval> times = counted_times(view, rules);
   if (times.empty()) return metrics;
@@ -238,7 +238,7 @@ DeviceMetrics metrics_of_host(const View& view, const DeviceRules& rules) {
 
 }  // namespace
 
-std::vector<DeviceMetrics> device_metrics(const View& view, const DeviceRules& rules) {
+std::vector<DeviceMetrics> device_metrics(const View& view, const ReportRules& rules) {
   if (view.session.computes_on_host()) return {metrics_of_host(view, rules)};
   const std::vector<Interval> waits =
       merged(by_category(view, {})[static_cast<std::size_t>(Category::data)]);
@@ -314,19 +314,10 @@ Occupancy occupancy(const Device& device, const Launch& launch) {
     of_threads = device.max_threads_per_multiprocessor / device.warp_size / warps;
     of_registers = limit_of_registers(device, rules, warps, launch.registers);
   }
-  // Of equal limits, the first: nothing is gained by easing another one.
-  const std::array<std::pair<std::string_view, std::uint64_t>, 4> limits{{
-      {"threads", of_threads},
-      {"registers", of_registers},
-      {"shared memory", limit_of_shared_memory(device, rules, launch.shared_bytes)},
-      {"blocks", device.max_blocks_per_multiprocessor},
-  }};
-  const auto least = std::min_element(limits.begin(), limits.end(),
-                                      [](auto& a, auto& b) { return a.second < b.second; });
-  result.limiter = least->first;
-  result.blocks = static_cast<int>(least->second);
+  result.blocks = static_cast<int>(
+      std::min<std::uint64_t>({of_threads, of_registers, device.max_blocks_per_multiprocessor,
+                               limit_of_shared_memory(device, rules, launch.shared_bytes)}));
   const double blocks = result.blocks, multiprocessors = device.multiprocessors;
-  result.theoretical = std::min(1.0, blocks * threads / slots);
   result.estimated = std::min(1.0, std::min(blocks, grid / multiprocessors) * threads / slots);
   if (blocks > 0) result.waves = grid / (blocks * multiprocessors);
   return result;

@@ -30,11 +30,9 @@ struct Launch {
 };
 
 struct Occupancy {
-  int blocks = 0;            // active on one multiprocessor at most
-  double theoretical = 0;    // of 1: threads of these over all that fit
-  double estimated = 0;      // of 1: as theoretical, but no more blocks than the grid has
-  std::string_view limiter;  // "registers", "shared memory", "threads", "blocks"
-  double waves = 0;          // the grid over what the device holds at once
+  int blocks = 0;        // active on one multiprocessor at most
+  double estimated = 0;  // of 1: threads of these, or of the grid's if fewer, over all that fit
+  double waves = 0;      // the grid over what the device holds at once
 };
 // The rules of CUDA's occupancy calculator, with the opt-in limit of shared memory: a kernel above
 // 48 KB is right too.
@@ -67,7 +65,7 @@ struct DeviceMetrics {  // over the recorded steps, without what lies between th
   std::uint32_t device = 0;
   std::string name;
   bool is_described = true;      // else the session has only its name: no multiprocessors
-  bool of_windows = false;       // by torch_tb_profiler's rules (DeviceRules)
+  bool of_windows = false;       // by torch_tb_profiler's rules (ReportRules)
   double utilization = 0;        // of 1: some kernel runs
   double sm_efficiency = 0;      // of 1: integral of min(1, blocks per multiprocessor)
   double occupancy = 0;          // of 1: estimated, weighted by time
@@ -83,11 +81,6 @@ struct DeviceMetrics {  // over the recorded steps, without what lies between th
 };
 // One per device; on a session that computes on the host one for the host, where "kernels" are
 // calls and the figures that only a GPU has are 0.
-struct DeviceRules {
-  // torch_tb_profiler's: over each window from its first step's begin to its last one's end, with
-  // what lies between steps.
-  bool tb_compatible = false;
-};
-std::vector<DeviceMetrics> device_metrics(const View& view, const DeviceRules& rules = {});
+std::vector<DeviceMetrics> device_metrics(const View& view, const ReportRules& rules = {});
 
 }  // namespace warpstep::profiler

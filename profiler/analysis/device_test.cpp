@@ -190,7 +190,6 @@ TEST(Occupancy, AgreesWithCudasCalculator) {
 TEST(Occupancy, CountsKernelsAboveTheOrdinarySharedMemory) {
   const Occupancy large = occupancy(h200(), {{264, 1, 1}, {128, 1, 1}, 168, 200 * 1024});
   EXPECT_EQ(large.blocks, 1);
-  EXPECT_EQ(large.limiter, "shared memory");
   const Occupancy largest = occupancy(h200(), {{264, 1, 1}, {384, 1, 1}, 168, 227 * 1024});
   EXPECT_EQ(largest.blocks, 1);
   EXPECT_DOUBLE_EQ(largest.estimated, 0.1875);
@@ -198,20 +197,18 @@ TEST(Occupancy, CountsKernelsAboveTheOrdinarySharedMemory) {
   EXPECT_EQ(occupancy(h200(), {{264, 1, 1}, {128, 1, 1}, 32, 227 * 1024 + 1}).blocks, 0);
 }
 
-TEST(Occupancy, NamesWhatLimits) {
-  const Occupancy registers = occupancy(h200(), {{1024, 1, 1}, {256, 1, 1}, 64, 0});
+TEST(Occupancy, IsThatOfTheScarcest) {
+  const Occupancy registers = occupancy(h200(), {{1056, 1, 1}, {256, 1, 1}, 64, 0});
   EXPECT_EQ(registers.blocks, 4);
-  EXPECT_EQ(registers.limiter, "registers");
-  EXPECT_DOUBLE_EQ(registers.theoretical, 0.5);
+  EXPECT_DOUBLE_EQ(registers.estimated, 0.5);
   const Occupancy full = occupancy(h200(), {{1024, 1, 1}, {256, 1, 1}, 32, 0});
   EXPECT_EQ(full.blocks, 8);
-  EXPECT_EQ(full.limiter, "threads");
   EXPECT_NEAR(full.estimated, 0.9697, 1e-4);  // the grid has less than 8 a multiprocessor
-  EXPECT_DOUBLE_EQ(full.theoretical, 1);
+  EXPECT_DOUBLE_EQ(occupancy(h200(), {{1056, 1, 1}, {256, 1, 1}, 32, 0}).estimated, 1);
   const Occupancy shared = occupancy(h200(), {{1024, 1, 1}, {512, 1, 1}, 40, 16384});
   EXPECT_EQ(shared.blocks, 3);
   EXPECT_DOUBLE_EQ(shared.estimated, 0.75);
-  EXPECT_EQ(occupancy(h200(), {{10'000, 1, 1}, {32, 1, 1}, 16, 0}).limiter, "blocks");
+  EXPECT_EQ(occupancy(h200(), {{10'000, 1, 1}, {32, 1, 1}, 16, 0}).blocks, 32);
 }
 
 TEST(Occupancy, OfImpossibleLaunchesIsZero) {

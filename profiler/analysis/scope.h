@@ -124,6 +124,15 @@ struct View {
   std::uint64_t windows_ns() const;
 };
 
+// Whose rules a report follows.
+struct ReportRules {
+  // torch_tb_profiler's, so that its figures can be compared: no sync category, all threads count
+  // as CPU, device work after the step's end belongs to the step; a device's figures are over each
+  // window from its first step's begin to its last one's end, with what lies between steps. Its
+  // double counting is not repeated.
+  bool tb_compatible = false;
+};
+
 // Threads of the team that computes on the host, as asked for or by default; 0 where a device
 // computes.
 int kernel_threads(const View& view);

@@ -167,7 +167,6 @@ void try_prefetch(const LoaderModel& model, const LoaderView& view, Stall& stall
     if (model.has_pauses() && waits(model.predict({.prefetch = prefetch, .steady = true})))
       continue;
     stall.prefetch_needed = prefetch;
-    stall.step_with_prefetch_ns = predicted.step_ns + model.unexplained_ns();
   }
 }
 

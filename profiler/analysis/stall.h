@@ -38,7 +38,6 @@ struct Stall {
   double step_with_best_ns = 0;
   int prefetch_needed = 0;  // the option's smallest value that hides it with the workers there are;
                             // 0: none does
-  double step_with_prefetch_ns = 0;
   // Of `stage`, with the workers there are; 0: no such speed-up suffices.
   double stage_speedup_needed = 0;
   // The curve: mean wait by workers 1, 2, ..., and by prefetch.

@@ -363,13 +363,10 @@ Table stalls_table(const Analysis& analysis) {
 Table critical_path_table(const Analysis& analysis) {
   Table table{"critical_path",
               "Critical path",
-              "The chain of waits that makes up the time of each recorded step; the gain is "
-              "the time saved per step "
-              "if these took no time and nothing else moved up.",
+              "The chain of waits that makes up the time of each recorded step.",
               {{"bound", "bound by"},
                {"ns", "time per step", Unit::ns},
-               {"share", "share of the step", Unit::share},
-               {"gain_ns", "gain if free", Unit::ns}},
+               {"share", "share of the step", Unit::share}},
               {}};
   if (std::ranges::find(analysis.path.shares, "core wait", &PathShare::bound) !=
       analysis.path.shares.end())
@@ -377,7 +374,7 @@ Table critical_path_table(const Analysis& analysis) {
         " When the thread had no core is not known: that time is taken out of what it did, in "
         "proportion.";
   for (const PathShare& share : analysis.path.shares)
-    table.rows.push_back({share.bound, share.ns, share.share, share.gain_ns});
+    table.rows.push_back({share.bound, share.ns, share.share});
   return table;
 }
 

@@ -49,11 +49,10 @@ std::string xplane_name(const Session& session);
 // https://pytorch.org/memory_viz and torch.cuda._memory_viz. A us of its time is a call.
 std::string memory_snapshot(const Session& session);
 
-// One page, nothing fetched from anywhere.
-std::string html_report(const Session& session, const Analysis& analysis);
-// With a section of what changed since another run, unless null.
+// One page, nothing fetched from anywhere; with a section of what changed since another run, unless
+// null.
 std::string html_report(const Session& session, const Analysis& analysis,
-                        const Comparison* comparison);
+                        const Comparison* comparison = nullptr);
 struct TerminalOptions {
   int depth = 1;  // of the tree of modules; 0: without it
 };

@@ -360,8 +360,4 @@ std::string html_report(const Session& session, const Analysis& analysis,
   return page + "</script>\n</body>\n</html>\n";
 }
 
-std::string html_report(const Session& session, const Analysis& analysis) {
-  return html_report(session, analysis, nullptr);
-}
-
 }  // namespace warpstep::profiler

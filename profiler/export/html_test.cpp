@@ -554,7 +554,7 @@ TEST(Html, SaysThatThePathsChartIncludesWaitsForACore) {
   analysis.path = {.edges = {{0, 1000, "kernel", "conv1"}},
                    .step = 7,
                    .core_wait_ns = 400,
-                   .shares = {{"kernel", 600, 0.6, 600}, {"core wait", 400, 0.4, 400}}};
+                   .shares = {{"kernel", 600, 0.6}, {"core wait", 400, 0.4}}};
   const std::string part = html::path_part(analysis);
   EXPECT_THAT(part, AllOf(HasSubstr("400 ns without a core"), HasSubstr("known, but not when"),
                           Not(HasSubstr("shortening anything else"))));

@@ -35,7 +35,7 @@ constexpr Field uuid = 1, name = 2, process = 3, thread = 4, parent = 5, counter
                 child_ordering = 11, rank = 12;
 constexpr Field process_pid = 1, process_name = 6, thread_pid = 1, thread_tid = 2, thread_name = 5;
 constexpr std::uint64_t explicit_order = 3;  // of child_ordering: by rank
-constexpr Field counter_unit = 3, counter_unit_name = 6;
+constexpr Field counter_unit_name = 6;
 }  // namespace track
 
 namespace event {
@@ -43,8 +43,8 @@ constexpr Field category_iid = 3, annotation = 4, type = 9, name_iid = 10, track
                 name = 23, counter = 30, counter_double = 44, flow = 47, terminating_flow = 48,
                 gpu_correlation = 3000;
 constexpr std::uint64_t begin = 1, end = 2, instant = 3, counter_value = 4;  // of type
-constexpr Field annotation_name_iid = 1, annotation_uint = 3, annotation_int = 4,
-                annotation_double = 5, annotation_text = 6;
+constexpr Field annotation_name_iid = 1, annotation_uint = 3, annotation_double = 5,
+                annotation_text = 6;
 constexpr Field submitted_stage = 1;  // of gpu_correlation
 }  // namespace event
 

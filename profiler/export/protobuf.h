@@ -16,10 +16,6 @@ class ProtoMessage {
     raw_varint(value);
     return *this;
   }
-  // int32, int64 and enums: a negative number takes ten bytes, as the format wants it.
-  ProtoMessage& signed_varint(std::uint32_t field, std::int64_t value) {
-    return varint(field, static_cast<std::uint64_t>(value));
-  }
   ProtoMessage& fixed64(std::uint32_t field, std::uint64_t value) {
     tag(field, 1);
     little_endian(value, 8);

@@ -23,7 +23,7 @@ TEST(Protobuf, WritesTheDocumentedExamples) {
   EXPECT_EQ(ProtoMessage().text(2, "testing").bytes(), bytes({0x12, 0x07}) + "testing");
   EXPECT_EQ(ProtoMessage().message(3, ProtoMessage().varint(1, 150)).bytes(),
             bytes({0x1a, 0x03, 0x08, 0x96, 0x01}));
-  EXPECT_EQ(ProtoMessage().signed_varint(1, -2).bytes(),
+  EXPECT_EQ(ProtoMessage().varint(1, ~std::uint64_t{1}).bytes(),
             bytes({0x08, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}));
 }
 

@@ -212,9 +212,9 @@ CriticalPath path(const Session& session, double step_ns) {
     path.edges.push_back({wait_end + i * part, wait_end + (i + 1) * part, i == 7 ? "cpu" : "kernel",
                           i == 7 ? "observers" : "block1/conv"});
   }
-  path.shares = {{"kernel", 0.66 * step_ns, 0.66, 0.66 * step_ns},
-                 {"data", 0.3 * step_ns, 0.3, 0.3 * step_ns},
-                 {"cpu", 0.04 * step_ns, 0.04, 0.03 * step_ns}};
+  path.shares = {{"kernel", 0.66 * step_ns, 0.66},
+                 {"data", 0.3 * step_ns, 0.3},
+                 {"cpu", 0.04 * step_ns, 0.04}};
   return path;
 }
 

@@ -14,17 +14,6 @@
 namespace warpstep::profiler {
 namespace {
 
-std::vector<std::size_t> steps_of_complete_windows(const Session& session) {
-  std::vector<std::size_t> steps;
-  std::size_t from = 0;  // a step belongs to the first window that has it
-  for (const Window& window : session.windows) {
-    if (window.complete == 0) continue;
-    for (; from < session.steps.size() && session.steps[from].step <= window.last_step; ++from)
-      if (session.steps[from].step >= window.first_step) steps.push_back(from);
-  }
-  return steps;
-}
-
 std::vector<std::size_t> without_warm_up(const Session& session) {
   const std::size_t count = session.steps.size();
   std::vector<std::size_t> steps;
@@ -195,7 +184,7 @@ std::vector<ChosenSteps> choose_steps(const std::vector<const Session*>& runs, s
   std::vector<std::vector<std::size_t>> totals, calls;
   for (const Session* run : runs) {
     totals.push_back(without_warm_up(*run));
-    calls.push_back(steps_of_complete_windows(*run));
+    calls.push_back(steps_of(*run, complete_windows(*run)));
   }
   keep_common(runs, totals);
   keep_common(runs, calls);

@@ -43,9 +43,8 @@ class Ranges {
     for (const Span& span : session.spans)
       if (session.kind(span) == Kind::range && session.name(span.name) != "step")
         spans.push_back(&span);
-    std::ranges::stable_sort(spans, [](const Span* a, const Span* b) {
-      return a->begin_ns != b->begin_ns ? a->begin_ns < b->begin_ns : a->end_ns > b->end_ns;
-    });
+    std::ranges::stable_sort(spans,
+                             [](const Span* a, const Span* b) { return begins_outside(*a, *b); });
     for (const Span* const span : spans) {
       of_[span->thread].times.push_back({span->begin_ns, span->end_ns});
       of_[span->thread].names.push_back(span->name);

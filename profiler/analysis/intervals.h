@@ -12,6 +12,12 @@ struct Interval {
   std::uint64_t begin_ns = 0, end_ns = 0;
 };
 
+// The order of nested spans and the like: the one that begins first, else the longer one.
+template <class Timed>
+bool begins_outside(const Timed& a, const Timed& b) {
+  return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
+}
+
 // Of intervals that may overlap in any way: sorted, merged, disjoint; empty ones left out.
 std::vector<Interval> merged(std::vector<Interval> intervals);
 std::uint64_t total_ns(std::span<const Interval> disjoint);

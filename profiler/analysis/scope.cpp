@@ -107,29 +107,6 @@ bool overlaps(const Window& window, const std::vector<Interval>& traced) {
   return after != traced.end() && after->begin_ns < window.end_ns;
 }
 
-std::vector<std::size_t> steps_of(const Session& session, const std::vector<Window>& windows) {
-  std::vector<Interval> numbers;  // of steps, the end not included
-  for (const Window& window : windows)
-    numbers.push_back({window.first_step, std::max(window.last_step, window.last_step + 1)});
-  numbers = merged(std::move(numbers));
-  std::vector<std::size_t> steps;
-  for (std::size_t i = 0; i < session.steps.size(); ++i) {
-    const std::uint64_t number = session.steps[i].step;
-    const auto after =
-        std::upper_bound(numbers.begin(), numbers.end(), number,
-                         [](std::uint64_t n, const Interval& in) { return n < in.begin_ns; });
-    if (after != numbers.begin() && number < std::prev(after)->end_ns) steps.push_back(i);
-  }
-  return steps;
-}
-
-std::vector<Window> complete_windows(const Session& session) {
-  std::vector<Window> windows;
-  std::copy_if(session.windows.begin(), session.windows.end(), std::back_inserter(windows),
-               [](const Window& window) { return window.complete != 0; });
-  return windows;
-}
-
 std::vector<Window> traced_windows(const Session& session, std::optional<std::uint32_t> trainer) {
   const std::vector<Interval> traced = traced_times(session, trainer);
   std::vector<Window> windows = complete_windows(session);
@@ -145,6 +122,28 @@ std::vector<std::size_t> all_but_the_first(std::size_t count) {
 }
 
 }  // namespace
+
+std::vector<Window> complete_windows(const Session& session) {
+  std::vector<Window> windows;
+  std::copy_if(session.windows.begin(), session.windows.end(), std::back_inserter(windows),
+               [](const Window& window) { return window.complete != 0; });
+  return windows;
+}
+
+IntervalSet step_numbers(const std::vector<Window>& windows) {
+  std::vector<Interval> numbers;  // the end not included
+  for (const Window& window : windows)
+    numbers.push_back({window.first_step, std::max(window.last_step, window.last_step + 1)});
+  return IntervalSet(std::move(numbers));
+}
+
+std::vector<std::size_t> steps_of(const Session& session, const std::vector<Window>& windows) {
+  const IntervalSet numbers = step_numbers(windows);
+  std::vector<std::size_t> steps;
+  for (std::size_t i = 0; i < session.steps.size(); ++i)
+    if (numbers.has(session.steps[i].step)) steps.push_back(i);
+  return steps;
+}
 
 bool is_of_thread(const Session& session, const Activity& activity,
                   std::optional<std::uint32_t> thread) {
@@ -338,10 +337,7 @@ std::vector<Item> items_of(const View& view) {
     const bool waits = a.what == What::sync;
     items.push_back({{a.start_ns, a.end_ns}, waits ? "sync" : "launch", a.name, waits});
   }
-  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-    return a.time.begin_ns != b.time.begin_ns ? a.time.begin_ns < b.time.begin_ns
-                                              : a.time.end_ns > b.time.end_ns;
-  });
+  std::ranges::stable_sort(items, begins_outside<Interval>, &Item::time);
   return items;
 }
 

@@ -45,6 +45,11 @@ bool has_graph_kernels(const Session& session);
 // The time of each step; where a step begins before the previous one ends, that is cut off.
 std::vector<Interval> step_times(const Session& session);
 
+std::vector<Window> complete_windows(const Session& session);
+// The steps of windows: their numbers, and their places in Session::steps.
+IntervalSet step_numbers(const std::vector<Window>& windows);
+std::vector<std::size_t> steps_of(const Session& session, const std::vector<Window>& windows);
+
 // The step in which a moment lies; Session::steps.size() for none.
 std::size_t step_at(const Session& session, std::uint64_t at_ns);
 

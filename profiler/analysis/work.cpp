@@ -325,10 +325,7 @@ std::vector<std::vector<HostSpan>> items_by_thread(const View& view) {
     items[at->second].push_back({{a.start_ns, a.end_ns}, a.name});
   }
   for (auto& of_thread : items)
-    std::stable_sort(of_thread.begin(), of_thread.end(), [](const HostSpan& a, const HostSpan& b) {
-      return a.time.begin_ns != b.time.begin_ns ? a.time.begin_ns < b.time.begin_ns
-                                                : a.time.end_ns > b.time.end_ns;
-    });
+    std::ranges::stable_sort(of_thread, begins_outside<Interval>, &HostSpan::time);
   return items;
 }
 

@@ -255,9 +255,8 @@ class Checker {
     std::vector<const Event*> order;
     for (const Event& event : trace_.events)
       if (event.phase == 'X') order.push_back(&event);
-    std::stable_sort(order.begin(), order.end(), [](const Event* a, const Event* b) {
-      return a->begin_ns != b->begin_ns ? a->begin_ns < b->begin_ns : a->end_ns > b->end_ns;
-    });
+    std::ranges::stable_sort(order,
+                             [](const Event* a, const Event* b) { return begins_outside(*a, *b); });
     std::vector<std::vector<const Event*>> open(trace_.tracks.size());
     for (const Event* event : order) {
       if (event->begin_ns == event->end_ns) {

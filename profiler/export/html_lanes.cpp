@@ -381,7 +381,7 @@ class Collector {
     for (std::vector<Item>& items : items_) std::ranges::stable_sort(items, {}, &Item::begin);
     std::vector<std::size_t> from(items_.size(), 0);
     std::size_t bars = 0;
-    const IntervalSet recorded = window_steps(session_);
+    const IntervalSet recorded = step_numbers(complete_windows(session_));
     for (const Step& step : session_.steps) {
       if (!recorded.has(step.step) || step.end_ns <= step.begin_ns) continue;
       LaneStep lanes = cut(step, from);

@@ -201,7 +201,7 @@ class Builder {
   // find touching steps to overlap.
   void add_steps() {
     const auto& steps = session_.steps;
-    const IntervalSet recorded = window_steps(session_);
+    const IntervalSet recorded = step_numbers(complete_windows(session_));
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!session_.windows.empty() && !recorded.has(steps[i].step)) continue;
       const bool touches = i + 1 < steps.size() && steps[i + 1].begin_ns == steps[i].end_ns;

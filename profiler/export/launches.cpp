@@ -174,14 +174,6 @@ TraceFacts trace_facts(const Session& session) {
   return facts;
 }
 
-IntervalSet window_steps(const Session& session) {
-  std::vector<Interval> numbers;
-  for (const Window& window : session.windows)
-    if (window.complete != 0)
-      numbers.push_back({window.first_step, std::max(window.last_step, window.last_step + 1)});
-  return IntervalSet(std::move(numbers));
-}
-
 std::string call_title(const Session& session, std::uint64_t index) {
   const Json* calls = fields::member(session.program, "calls");
   if (calls == nullptr || !calls->is_array() || index >= calls->size()) return {};

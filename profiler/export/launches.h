@@ -31,9 +31,6 @@ struct TraceFacts {
 };
 TraceFacts trace_facts(const Session& session);
 
-// The numbers of the steps of complete windows.
-IntervalSet window_steps(const Session& session);
-
 // CUPTI gives the legacy stream another number than 0 in its records; readers take 0 for none.
 inline std::uint32_t stream_of(const Activity& activity) {
   return activity.stream == 0 ? 7 : activity.stream;

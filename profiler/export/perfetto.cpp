@@ -395,9 +395,7 @@ class Writer {
   }
 
   void write_thread(std::uint32_t tid, std::vector<Slice>& slices) {
-    std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
-      return std::tuple(a.begin_ns, ~a.end_ns) < std::tuple(b.begin_ns, ~b.end_ns);
-    });
+    std::ranges::stable_sort(slices, begins_outside<Slice>);
     std::vector<std::uint64_t> tracks{describe_thread(tid)};
     std::vector<std::vector<std::uint64_t>> open(1);  // ends of open slices, by lane
     Lanes lanes(Nesting::allowed);

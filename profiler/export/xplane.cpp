@@ -75,9 +75,8 @@ class Plane {
   ProtoMessage finish(std::uint64_t base_ns, std::uint64_t wall_ns) {
     for (auto& [id, line] : lines_) {
       auto& [name, events] = line;
-      std::stable_sort(events.begin(), events.end(), [](const auto& a, const auto& b) {
-        return std::pair(a.begin_ns, ~a.end_ns) < std::pair(b.begin_ns, ~b.end_ns);
-      });
+      std::ranges::stable_sort(events,
+                               [](const auto& a, const auto& b) { return begins_outside(a, b); });
       ProtoMessage message;
       message.varint(LineField::id, id)
           .text(LineField::name, name)
@@ -129,7 +128,7 @@ class SpaceBuilder {
         view_(session),
         facts_(trace_facts(session)),
         plan_(plan_launches(session, facts_, true)),
-        recorded_(window_steps(session)) {}
+        recorded_(step_numbers(complete_windows(session))) {}
 
   std::string run() {
     for (const Thread& thread : session_.threads) host_.name_line(thread.system, thread.name);

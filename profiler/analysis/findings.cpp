@@ -176,7 +176,7 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;
-  for (const FindingRule rule : rules) rule(facts, findings);
+  for (FindingRule* const rule : rules) rule(facts, findings);
   for (Finding& finding : findings) {
     if (finding.flag != facts.larger_batch()) continue;
     if (!facts.has_room_for_larger_batch())

@@ -59,60 +59,31 @@ struct Facts {
 // A range of gains narrower than this, of the step, is a number.
 constexpr double least_range = 0.05;
 
-using FindingRule = void (*)(const Facts& facts, std::vector<Finding>& findings);
+using FindingRule = void(const Facts& facts, std::vector<Finding>& findings);
 
 // findings_loader.cpp.
-void find_data_wait(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_reads(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_worker(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_samples(const Facts& facts, std::vector<Finding>& findings);
-void find_waiting_stage(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_transform(const Facts& facts, std::vector<Finding>& findings);
-void find_loader_contention(const Facts& facts, std::vector<Finding>& findings);
-// findings_host.cpp: the machine, and the trainer's own thread; findings_device.cpp: a device that
-// waits, or is waited for; kernels that could be shorter.
-void find_copies(const Facts& facts, std::vector<Finding>& findings);
-void find_pageable_copies(const Facts& facts, std::vector<Finding>& findings);
-void find_launch_bound(const Facts& facts, std::vector<Finding>& findings);
-void find_sync_bound(const Facts& facts, std::vector<Finding>& findings);
-void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings);
-void find_low_utilization(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_rank(const Facts& facts, std::vector<Finding>& findings);
-void find_communication(const Facts& facts, std::vector<Finding>& findings);
-void find_tensor_cores(const Facts& facts, std::vector<Finding>& findings);
-void find_unaligned(const Facts& facts, std::vector<Finding>& findings);
-void find_layout_transposes(const Facts& facts, std::vector<Finding>& findings);
-void find_small_kernels(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_blocks(const Facts& facts, std::vector<Finding>& findings);
-void find_few_blocks(const Facts& facts, std::vector<Finding>& findings);
-void find_many_calls(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_layer(const Facts& facts, std::vector<Finding>& findings);
+FindingRule find_data_wait, find_slow_reads, find_slow_worker, find_slow_samples,
+    find_waiting_stage, find_slow_transform, find_loader_contention;
+// findings_device.cpp: a device that waits, or is waited for; kernels that could be shorter.
+FindingRule find_copies, find_pageable_copies, find_launch_bound, find_sync_bound, find_tiny_batch,
+    find_low_utilization, find_tensor_cores, find_unaligned, find_layout_transposes,
+    find_small_kernels, find_slow_blocks, find_few_blocks, find_many_calls, find_slow_layer;
+// findings_ranks.cpp.
+FindingRule find_slow_rank, find_communication;
+// findings_host.cpp: the machine, and the trainer's own thread.
+FindingRule find_oversubscribed, find_idle_cores, find_full_memory, find_throttling,
+    find_slow_observers, find_statistics, find_slow_options;
+// findings_run.cpp: the run outside of its steps, and steps that differ from the others.
+FindingRule find_slow_checkpoints, find_long_evaluation, find_uneven_run, find_pauses,
+    find_slow_opening;
+// findings_contention.cpp: the cores that the process was not given.
+FindingRule find_other_programs, find_stopped, find_tracer, find_stolen_cores, find_cpu_quota,
+    find_narrow_affinity, find_bound_threads;
+// findings_memory.cpp.
+FindingRule find_short_memory, find_memory_growth;
+
 // The evidence, and behind it how long threads waited for a core, where the system says so.
 std::string with_delays(std::string evidence, const Contention& lost);
-void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings);
-void find_idle_cores(const Facts& facts, std::vector<Finding>& findings);
-void find_full_memory(const Facts& facts, std::vector<Finding>& findings);
-void find_throttling(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_observers(const Facts& facts, std::vector<Finding>& findings);
-void find_statistics(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_options(const Facts& facts, std::vector<Finding>& findings);
-// findings_run.cpp: the run outside of its steps, and steps that differ from the others.
-void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings);
-void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings);
-void find_uneven_run(const Facts& facts, std::vector<Finding>& findings);
-void find_pauses(const Facts& facts, std::vector<Finding>& findings);
-void find_slow_opening(const Facts& facts, std::vector<Finding>& findings);
-// findings_contention.cpp: the cores that the process was not given.
-void find_other_programs(const Facts& facts, std::vector<Finding>& findings);
-void find_stopped(const Facts& facts, std::vector<Finding>& findings);
-void find_tracer(const Facts& facts, std::vector<Finding>& findings);
-void find_stolen_cores(const Facts& facts, std::vector<Finding>& findings);
-void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings);
-void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings);
-void find_bound_threads(const Facts& facts, std::vector<Finding>& findings);
-// findings_memory.cpp.
-void find_short_memory(const Facts& facts, std::vector<Finding>& findings);
-void find_memory_growth(const Facts& facts, std::vector<Finding>& findings);
 
 struct RemedyChoice {
   std::string flag, advice;

@@ -266,10 +266,6 @@ std::string recipe_without(const Facts& facts, std::string_view transform) {
   return kept.empty() ? "--transforms none" : fmt::format("--transforms \"{}\"", kept);
 }
 
-}  // namespace
-
-namespace {
-
 constexpr double short_step_ns = 2e6;  // a late thread is a large part of it
 constexpr int steps_per_launch = 8;
 

@@ -124,10 +124,6 @@ double part_ns(const Facts& facts, std::string_view name, std::string_view withi
   return 0;
 }
 
-}  // namespace
-
-namespace {
-
 // One per epoch is always written. A disk helps where it is what takes the time.
 void advise_on_checkpoints_of_epochs(const Facts& facts, Finding& finding) {
   const double disk = part_ns(facts, "checkpoint", "write") + part_ns(facts, "checkpoint", "fsync"),
@@ -290,10 +286,6 @@ std::string steps_text(std::span<const Step> steps, double ns) {
   return fmt::format("steps {}-{} took {}", steps.front().step, steps.back().step,
                      quantity(ns, Unit::ns));
 }
-
-}  // namespace
-
-namespace {
 
 // How much longer the last blocks are than the first, where they grew steadily: by least squares, a
 // share of the first; 0 where the line does not explain most of how the blocks differ.

@@ -5,6 +5,7 @@
 
 Exit code 77 where mpirun is not installed.
 """
+import json
 import os
 import pathlib
 import subprocess
@@ -53,6 +54,21 @@ def accumulating(jobs):
     assert trained(jobs, "accumulated-calls", *options, "--no-graph") == expected
     # Four steps have one update, and so one exchange: a second one would fail.
     trained(jobs, "counted", *options, env={**TWO_GPUS, "NCCL_STAND_IN_ASYNC": "0:2:6"})
+
+
+def skipped(jobs):
+    """The gradients of one rank overflow in a step that only accumulates: all ranks skip the update, as one process does."""
+    jobs.idx_data("one-white", 64, 16, lambda image: bytes([255 if image == 0 else 128]) * 64)
+    options = ("--precision", "fp16", "--mean", "0.5019607843", "--std", "0.000001", "--lr", "1e-5", "--epochs", "1", "--no-graph", "--plan-cache",
+               "off", "--log-every", "1")
+    for seed in ("0", "1", "2"):  # of the last the white image is in the step that updates
+        out = jobs.folder / f"skipped-{seed}"
+        parts = jobs.command(out.name, *options, "--accumulate", "2", "--seed", seed, data="one-white")
+        said = (job := jobs.start("-np", "2", *parts, env=TWO_GPUS)).communicate(timeout=200)[1]
+        assert job.returncode == 0, said
+        counts = [[line["skipped_steps"] for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+                   if line["kind"] == "step"] for run in (out, out / "ranks/1")]
+        assert counts[0] == counts[1] and counts[0][-1] == 1, counts
 
 
 def whole_batch(jobs):
@@ -107,4 +123,4 @@ def failures(jobs):
 if __name__ == "__main__":
     stage = pathlib.Path(sys.argv[1])
     os.environ["LD_LIBRARY_PATH"] = str(stage / "lib")
-    sys.exit(run((equal_bits, accumulating, whole_batch, shares, failures), stage / "bin/warpstep", "cuda"))
+    sys.exit(run((equal_bits, accumulating, skipped, whole_batch, shares, failures), stage / "bin/warpstep", "cuda"))

@@ -43,6 +43,14 @@ class Jobs:
         subprocess.run([self.warpstep, "data", "make", self.folder / name, "--train", str(images), "--test", "50"],
                        check=True, capture_output=True)
 
+    def idx_data(self, name, images, tests, pixels):
+        """Grey images of 8 x 8 in the files of MNIST; pixels(image) are those of one, the test images numbered after the others."""
+        folder = self.folder / name
+        folder.mkdir()
+        for part, of in (("train", range(images)), ("t10k", range(images, images + tests))):
+            (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, len(of), 8, 8) + b"".join(map(pixels, of)))
+            (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, len(of)) + bytes(i % 10 for i in of))
+
     def command(self, out, *options, data="data", model="mlp"):
         return [self.warpstep, "train", model, "--data", self.folder / data, "--device", self.device, "--batch", "8",
                 "--threads", "1", "--profile", "off", "--out", self.folder / out, *options]

@@ -243,12 +243,18 @@ bool Trainer::stops(const std::atomic<bool>& stop) const {
   return parts_.communicator ? agreed_to_stop_ : stop.load();
 }
 
-Score Trainer::of_all_ranks(const Score& own, const std::atomic<bool>& stop) {
+Score Trainer::of_all_ranks(const Score& own, const std::atomic<bool>& stop,
+                            std::uint32_t* overflow) {
   const record::Span span(agree_name);
-  std::array<double, 5> sums{own.loss_sum, static_cast<double>(own.correct),
-                             static_cast<double>(own.count), own.weight, stop ? 1.0 : 0.0};
+  std::array<double, 6> sums{own.loss_sum,
+                             static_cast<double>(own.correct),
+                             static_cast<double>(own.count),
+                             own.weight,
+                             stop ? 1.0 : 0.0,
+                             overflow && *overflow != 0 ? 1.0 : 0.0};
   parts_.communicator->sum(std::span(sums));
   if (sums[4] > 0) agreed_to_stop_ = true;
+  if (overflow) *overflow = sums[5] > 0 ? 1 : 0;
   return {sums[0], std::llround(sums[1]), std::llround(sums[2]), sums[3]};
 }
 
@@ -259,7 +265,7 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight,
   Score score{static_cast<double>(report.loss) * flight.weight, report.correct, flight.count,
               flight.weight};
   if (parts_.communicator) {
-    score = of_all_ranks(score, stop);
+    score = of_all_ranks(score, stop, &report.overflow);
     report.loss = static_cast<float>(score.loss());
   }
   if (flight.before == 0) landed_ns_ = std::max(now_ns(), last_step_end_ns_);

@@ -342,21 +342,23 @@ def slow_rank(jobs):
     planted = jobs.folder / "planted_slower.so"
     source = pathlib.Path(__file__).resolve().parent.parent / "bench/planted_slower.c"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", planted, source, "-ldl"], check=True)
-    parts = jobs.command("slow", "--steps", "60", "--epochs", "9", "--profile-schedule", "skip_first=2,warmup=1,active=40")
-    parts[parts.index("--profile") + 1] = "spans"
-    slow = ("env", f"LD_PRELOAD={planted}", "PLANT_SLOWER=400", *parts)  # five times as long
-    finished(jobs.start("-np", "1", *parts, ":", "-np", "1", *slow))
-    ranks = subprocess.run([jobs.warpstep, "ranks", jobs.folder / "slow", jobs.folder / "slow/ranks/1"], check=True, capture_output=True, text=True)
-    assert "Rank 1" in ranks.stdout, ranks.stdout
-    for run, expected in (("slow", "All ranks wait for rank 1"), ("slow/ranks/1", "The other ranks wait for this one, rank 1")):
-        report = subprocess.run([jobs.warpstep, "report", jobs.folder / run, "--json"], check=True, capture_output=True, text=True)
-        read = json.loads(report.stdout)
-        findings = {row["key"]: row for row in read["tables"]["findings"]}
-        assert expected in str(findings.get("slow-rank")), (run, findings)
-        subprocess.run([jobs.warpstep, "export", jobs.folder / run, "--csv"], check=True, capture_output=True)
-        tables = list((jobs.folder / run).glob("trace/**/findings.csv"))
-        assert len(tables) == 1 and "slow-rank" in tables[0].read_text(), tables
-        assert read["trust"]["lost_spans"] == 0 and read["trust"]["overhead_share"] < 0.5, read["trust"]
+    # Batch norms of all ranks' rows wait for the slow one inside their calls.
+    for out, model, options in (("slow", "mlp", ()), ("slow-norms", "mnist_cnn", ("--sync-bn",))):
+        parts = jobs.command(out, "--steps", "60", "--epochs", "9", "--profile-schedule", "skip_first=2,warmup=1,active=40", *options, model=model)
+        parts[parts.index("--profile") + 1] = "spans"
+        slow = ("env", f"LD_PRELOAD={planted}", "PLANT_SLOWER=400", *parts)  # five times as long
+        finished(jobs.start("-np", "1", *parts, ":", "-np", "1", *slow))
+        ranks = subprocess.run([jobs.warpstep, "ranks", jobs.folder / out, jobs.folder / out / "ranks/1"], check=True, capture_output=True, text=True)
+        assert "Rank 1" in ranks.stdout, ranks.stdout
+        for run, expected in ((out, "All ranks wait for rank 1"), (f"{out}/ranks/1", "The other ranks wait for this one, rank 1")):
+            report = subprocess.run([jobs.warpstep, "report", jobs.folder / run, "--json"], check=True, capture_output=True, text=True)
+            read = json.loads(report.stdout)
+            findings = {row["key"]: row for row in read["tables"]["findings"]}
+            assert expected in str(findings.get("slow-rank")), (run, findings)
+            subprocess.run([jobs.warpstep, "export", jobs.folder / run, "--csv"], check=True, capture_output=True)
+            tables = list((jobs.folder / run).glob("trace/**/findings.csv"))
+            assert len(tables) == 1 and "slow-rank" in tables[0].read_text(), tables
+            assert read["trust"]["lost_spans"] == 0 and read["trust"]["overhead_share"] < 0.5, read["trust"]
 
 
 def half_an_update(jobs):

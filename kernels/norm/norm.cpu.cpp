@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 
+#include "engine/core/record.h"
 #include "engine/dist/communicator.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
@@ -88,6 +89,8 @@ class OfRanks {
     own[channels_ + channel] = second;
   }
   void exchange(double* memory) const {
+    static const record::Name name{"all_gather norms", record::Kind::range, true};
+    const record::Span span(name);
     communicator_->all_gather(
         std::as_writable_bytes(std::span(memory, idx(ranks_ * 2 * channels_))));
   }

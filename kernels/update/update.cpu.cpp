@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/core/record.h"
 #include "engine/run/store.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/draws.h"
@@ -160,6 +161,8 @@ double squares_of_shares(const G* gradients, const OwnPart& part, std::int64_t m
   const std::int64_t ranks = communicator.world().size;
   std::fill_n(partial, ranks * most, 0.0);
   squares(gradients + part.begin, part.elements, partial + most * communicator.world().rank);
+  static const record::Name name{"all_gather squares", record::Kind::range, true};
+  const record::Span span(name);
   communicator.all_gather(std::as_writable_bytes(std::span(partial, idx(ranks * most))));
   double sum = 0;
   for (std::int64_t c = 0; c < ranks * most; ++c) sum += partial[c];

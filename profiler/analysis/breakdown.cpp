@@ -27,6 +27,11 @@ class Collector {
     // A function that waits for the device (cudaStreamSynchronize) is a wait before it is anything
     // else; torch_tb_profiler does not know waits.
     if (options_.tb_compatible) return std::move(of_);
+    if (session_.computes_on_host()) {
+      auto& kernel = of_[static_cast<std::size_t>(Category::kernel)];
+      kernel = difference(merged(std::move(kernel)),
+                          merged(of_[static_cast<std::size_t>(Category::communication)]));
+    }
     runtime = difference(merged(runtime), merged(of_[static_cast<std::size_t>(Category::sync)]));
     leave_out_graphs();
     return std::move(of_);
@@ -128,6 +133,17 @@ class Collector {
 bool is_communication(std::string_view kernel) {
   return kernel.starts_with("nccl") || kernel.find("all_reduce") != std::string_view::npos ||
          kernel.find("all_gather") != std::string_view::npos;
+}
+
+IntervalSet exchanges_in_calls(const View& view) {
+  const Session& session = view.session;
+  std::vector<Interval> exchanges;
+  if (session.computes_on_host())
+    for (const Span& span : session.spans)
+      if (span.thread == view.trainer && session.kind(span) != Kind::call &&
+          is_communication(session.name(span.name)))
+        exchanges.push_back({span.begin_ns, span.end_ns});
+  return IntervalSet(std::move(exchanges));
 }
 
 ByCategory by_category(const View& view, const ReportRules& options) {

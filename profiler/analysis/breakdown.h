@@ -71,6 +71,8 @@ ByCategory by_category(const View& view, const ReportRules& options);
 // Whether a kernel or a call moves data between ranks: the names of NCCL's, and of the calls of a
 // step that exchange.
 bool is_communication(std::string_view kernel);
+// Where the host computes: what calls wait for other ranks inside, which is no time of their own.
+IntervalSet exchanges_in_calls(const View& view);
 
 // The steps with the bounds of torch_tb_profiler (event_parser.py): a step lasts until the work
 // that it launched is done, and the next one begins then.

@@ -6,6 +6,7 @@
 
 #include "profiler/analysis/breakdown.h"
 #include "profiler/analysis/testing_goldens.h"
+#include "profiler/analysis/work.h"
 #include "profiler/session/testing_builder.h"
 
 namespace warpstep::profiler {
@@ -377,6 +378,23 @@ TEST(Breakdown, HasANameForEveryCategory) {
   EXPECT_EQ(name(Category::kernel), "kernel");
   EXPECT_EQ(title(Category::copy), "Memcpy");
   EXPECT_EQ(name(Category::other), "other");
+}
+
+// A batch norm of all ranks' rows waits for the others in the middle of its call.
+TEST(Breakdown, TakesAnExchangeOutOfTheCallAroundIt) {
+  SessionBuilder builder;
+  builder.step(1, 0, 1000).window(1, 1, 0, 1000);
+  builder.span(Kind::range, "all_gather norms", 100, 700).span(Kind::call, "bn/batch_norm", 0, 900);
+  const Session session = builder.build();
+  const Breakdown breakdown = break_down(session);
+  const auto part = [&](Category category) {
+    return breakdown.mean[static_cast<std::size_t>(category)];
+  };
+  EXPECT_EQ(part(Category::kernel), 300'000);
+  EXPECT_EQ(part(Category::communication), 600'000);
+  const Work work = find_work(session);
+  EXPECT_EQ(work.calls.at(0).total_ns, 300'000U);
+  EXPECT_EQ(work.kernels.at(0).total_ns, 300'000U);
 }
 
 // A rank polls for the others, often without a core: that is no time of its kernels.

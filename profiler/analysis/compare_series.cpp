@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "profiler/analysis/breakdown.h"
 #include "profiler/analysis/compare_statistics.h"
 #include "profiler/analysis/modules.h"
 #include "profiler/analysis/scope.h"
@@ -156,9 +157,11 @@ class CallSeries {
 };
 
 void add_call_spans(const Session& session, CallSeries& calls) {
+  const IntervalSet exchanges = exchanges_in_calls(session);
   for (const Span& span : session.spans)
     if (session.kind(span) == Kind::call)
-      calls.add(span.arg, session.name(span.name), span.begin_ns, span.end_ns - span.begin_ns);
+      calls.add(span.arg, session.name(span.name), span.begin_ns,
+                span.end_ns - span.begin_ns - exchanges.within(span.begin_ns, span.end_ns));
 }
 
 // Device work belongs to the step that launched it.

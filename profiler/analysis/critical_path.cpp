@@ -162,8 +162,8 @@ std::size_t median_step(const Session& session, const StepIndex& steps) {
 
 // As the breakdown of a host has it.
 Category category_on_host(const PathEdge& edge) {
-  if (edge.bound == "kernel")
-    return is_communication(edge.what) ? Category::communication : Category::kernel;
+  if (is_communication(edge.what)) return Category::communication;
+  if (edge.bound == "kernel") return Category::kernel;
   if (edge.bound == "launch") return Category::runtime;
   if (edge.bound == "data") return Category::data;
   if (edge.bound == "sync") return Category::sync;

@@ -50,6 +50,7 @@ class Finder {
       : view_(view),
         session_(view.session),
         steps_(view.recorded),
+        exchanges_(exchanges_in_calls(view)),
         calls_(calls),
         times_{std::vector<CallTimes>(calls), {}} {}
 
@@ -75,7 +76,8 @@ class Finder {
     const int step = steps_.at(span.begin_ns);
     if (step < 0) return;
     CallTimes& times = of(span.arg);
-    const std::uint64_t ns = span.end_ns - span.begin_ns;
+    const std::uint64_t ns =
+        span.end_ns - span.begin_ns - exchanges_.within(span.begin_ns, span.end_ns);
     ++times.count;
     if (!session_.computes_on_host()) {
       times.host_ns += ns;
@@ -134,6 +136,7 @@ class Finder {
   const View& view_;
   const Session& session_;
   const StepIndex& steps_;
+  IntervalSet exchanges_;
   std::size_t calls_;
   AllTimes times_;
   std::vector<CallEvent> events_;
@@ -424,12 +427,13 @@ std::vector<KernelRow> device_kernels(const View& view) {
 std::vector<KernelRow> host_kernels(const View& view, const std::vector<ProgramCall>& calls) {
   const Session& session = view.session;
   const StepIndex& steps = view.recorded;
+  const IntervalSet exchanges = exchanges_in_calls(view);
   std::map<std::string, KernelRow> by_name;
   for (const Span& span : session.spans) {
     if (session.kind(span) != Kind::call || steps.at(span.begin_ns) < 0) continue;
     const bool is_known = span.arg < calls.size() && !calls[span.arg].implementation.empty();
     const std::string& name = is_known ? calls[span.arg].implementation : session.name(span.name);
-    take(span.end_ns - span.begin_ns, by_name[name]);
+    take(span.end_ns - span.begin_ns - exchanges.within(span.begin_ns, span.end_ns), by_name[name]);
   }
   std::vector<KernelRow> rows;
   for (auto& [name, row] : by_name) {

@@ -40,15 +40,20 @@ double seconds_of(const Exchanged& what, std::int64_t ranks, const Link& link) {
          ((r - 1) / r * what.bytes / link.bytes_per_second + hops * link.latency_seconds);
 }
 
+std::int64_t steps_an_update(const Graph& step) {
+  for (const Node& node : step.nodes)
+    if (const auto* clock = std::get_if<Clock>(&node.op)) return clock->accumulate;
+  return 1;
+}
+
 std::string ms(double seconds) {
   return fmt::format("{:.3f} ms", 1e3 * seconds);
 }
 
-}  // namespace
-
-ScaledStep scale_step(const Graph& step, const Lanes& lanes,
-                      const std::function<double(const Node&)>& seconds, std::int64_t ranks,
-                      const Link& link) {
+// `updates`: else it only accumulates, and exchanges no gradients.
+ScaledStep scale_one(const Graph& step, const Lanes& lanes,
+                     const std::function<double(const Node&)>& seconds, std::int64_t ranks,
+                     const Link& link, bool updates) {
   ScaledStep scaled{.ranks = ranks, .exchanges = {}};
   double now = 0, link_free = 0;
   struct Pending {
@@ -74,7 +79,7 @@ ScaledStep scale_step(const Graph& step, const Lanes& lanes,
       scaled.alone += own;
       now += own;
     }
-    if (what.ways == 0 || ranks < 2) continue;
+    if (what.ways == 0 || ranks < 2 || (only_exchanges && !updates)) continue;
     const double begin = std::max(now, link_free);
     const double end = begin + seconds_of(what, ranks, link);
     scaled.exchange += end - begin;
@@ -86,6 +91,21 @@ ScaledStep scale_step(const Graph& step, const Lanes& lanes,
       wait_until(end);
   }
   for (const Pending& one : pending) wait_until(one.end);
+  return scaled;
+}
+
+}  // namespace
+
+ScaledStep scale_step(const Graph& step, const Lanes& lanes,
+                      const std::function<double(const Node&)>& seconds, std::int64_t ranks,
+                      const Link& link) {
+  ScaledStep scaled = scale_one(step, lanes, seconds, ranks, link, true);
+  scaled.accumulate = steps_an_update(step);
+  if (scaled.accumulate == 1) return scaled;
+  const ScaledStep other = scale_one(step, lanes, seconds, ranks, link, false);
+  const double share = 1 / static_cast<double>(scaled.accumulate);
+  scaled.exchange = share * scaled.exchange + (1 - share) * other.exchange;
+  scaled.exposed = share * scaled.exposed + (1 - share) * other.exposed;
   return scaled;
 }
 
@@ -108,6 +128,10 @@ std::string scaling_text(const std::vector<ScaledStep>& steps) {
     text += fmt::format("  {:>6}{:>14}{:>14}{:>14}{:>10.1f} %{:>16.1f} %\n", step.ranks,
                         ms(step.exchange), ms(step.exposed), ms(step.alone + step.exposed),
                         100 * step.efficiency(), 100 * step.efficiency_without_overlap());
+  if (last.accumulate > 1)
+    text += fmt::format(
+        "\n  means of the {0} steps of an update; gradients are exchanged in the last of them\n",
+        last.accumulate);
   return text;
 }
 
@@ -122,6 +146,7 @@ nlohmann::json scaling_json(const std::vector<ScaledStep>& steps) {
                            {"begin_seconds", one.begin},
                            {"end_seconds", one.end}});
     rows.push_back({{"ranks", step.ranks},
+                    {"accumulate", step.accumulate},
                     {"alone_seconds", step.alone},
                     {"exchange_seconds", step.exchange},
                     {"exposed_seconds", step.exposed},

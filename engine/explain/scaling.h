@@ -29,10 +29,11 @@ struct ExchangeTime {
 
 struct ScaledStep {
   std::int64_t ranks = 1;
-  double alone = 0;     // seconds of the step without its exchanges
-  double exchange = 0;  // of all exchanges together
-  double exposed = 0;   // of these, in which nothing else runs
-  std::vector<ExchangeTime> exchanges;
+  std::int64_t accumulate = 1;          // steps an update, of which the last exchanges gradients
+  double alone = 0;                     // seconds of the step without its exchanges
+  double exchange = 0;                  // of all exchanges together, the mean of these steps
+  double exposed = 0;                   // of these, in which nothing else runs
+  std::vector<ExchangeTime> exchanges;  // of a step that updates
 
   double efficiency() const { return alone / (alone + exposed); }
   double efficiency_without_overlap() const { return alone / (alone + exchange); }

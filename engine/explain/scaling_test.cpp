@@ -10,12 +10,14 @@
 namespace warpstep {
 namespace {
 
-Graph job_step(std::size_t bucket_bytes, bool shards = false, bool sync_norms = false) {
+Graph job_step(std::size_t bucket_bytes, bool shards = false, bool sync_norms = false,
+               std::int64_t accumulate = 1) {
   StepOptions options;
   options.update.replica.ranks = 8;
   options.exchange = {.in_f32 = false, .bucket_bytes = bucket_bytes};
   options.shard_optimizer = shards;
   options.sync_norms = sync_norms;
+  options.update.accumulate = accumulate;
   return testing_support::model_step("resnet9", 2, options);
 }
 
@@ -84,6 +86,26 @@ TEST(Scaling, CountsTheStatisticsOfNorms) {
   EXPECT_GE(all.exposed, own.exposed + 16 * 3e-3);  // eight norms, twice, three hops
   EXPECT_THAT(scaling_text({own, all}), testing::HasSubstr("all_reduce"));
   EXPECT_EQ(scaling_json({own, all})[1]["exchanges"].size(), all.exchanges.size());
+}
+
+TEST(Scaling, ExchangesGradientsOnceAnUpdate) {
+  for (const Link& link : {Link{1e6, 0}, Link{1e9, 1e-5}}) {
+    const ScaledStep one = scaled(job_step(1), 8, link),
+                     sum = scaled(job_step(1, false, false, 8), 8, link);
+    EXPECT_GT(one.exposed, 0);
+    EXPECT_GE(sum.efficiency(), one.efficiency());
+    EXPECT_EQ(sum.accumulate, 8);
+    double once = 0;
+    for (const ExchangeTime& exchange : sum.exchanges) once += exchange.end - exchange.begin;
+    EXPECT_NEAR(sum.exchange, once / 8, 1e-12);
+  }
+  // Norms exchange in every step.
+  const auto hops = [](bool sync_norms) {
+    return scaled(job_step(0, false, sync_norms, 8), 8, {1e15, 1e-3}).exchange;
+  };
+  EXPECT_NEAR(hops(true) - hops(false), 16 * 3e-3, 1e-9);
+  EXPECT_THAT(scaling_text({scaled(job_step(0, false, false, 8), 8, {1e9, 0})}),
+              testing::HasSubstr("means of the 8 steps of an update"));
 }
 
 }  // namespace

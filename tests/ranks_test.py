@@ -188,6 +188,26 @@ def interrupted(jobs):
     assert (summary["outcome"], summary["steps"]) == ("interrupted", int(newest.stem.split("-")[1])), (summary, newest)
 
 
+def interrupted_evaluation(jobs):
+    """SIGTERM ends an evaluation of a job as it ends one of a process: the weights are saved first, and it is made later."""
+    jobs.idx_data("many-tests", 64, 400_000, lambda image: bytes([image % 256]) * 64)
+    out = jobs.folder / "interrupted-evaluation"
+    parts = jobs.command(out.name, "--epochs", "3", "--mean", "0.5", "--std", "0.5", data="many-tests")
+    parts[parts.index("--batch") + 1] = "2"
+    job = jobs.start("-np", "2", *parts)
+    metrics = out / "metrics.jsonl"
+    until = time.monotonic() + 60
+    while not (metrics.exists() and '"kind":"epoch"' in metrics.read_text()) and time.monotonic() < until:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    for rank in ranks_of(job):
+        os.kill(rank, signal.SIGTERM)
+    said = job.communicate(timeout=120)[1]
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["outcome"] == "interrupted" and '"kind":"evaluation"' not in metrics.read_text(), (summary, said)
+    assert [path.name for path in out.glob("checkpoint-*.safetensors")] == ["checkpoint-00000016.safetensors"], said
+
+
 def late(jobs):
     """MPI itself waits without end for a rank that does not start."""
     begin = time.monotonic()
@@ -449,6 +469,6 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    tests = (equal_bits, elastic, whole_batch, shares, seen, slow_rank, half_an_update, masked, killed, hung, silent, interrupted, late,
-             left, unequal, alone)
+    tests = (equal_bits, elastic, whole_batch, shares, seen, slow_rank, half_an_update, masked, killed, hung, silent, interrupted, interrupted_evaluation,
+             late, left, unequal, alone)
     sys.exit(run(tests, sys.argv[1]))

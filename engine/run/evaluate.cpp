@@ -60,12 +60,12 @@ Score& Score::operator+=(const Score& other) {
 }
 
 Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches, Runner* runner) {
-  const std::atomic<bool> never{false};
-  return *evaluate_until(program, source, limit_batches, never, runner);
+  return *evaluate_until(
+      program, source, limit_batches, [] { return false; }, runner);
 }
 
 std::optional<Score> evaluate_until(Program& program, BatchSource& source,
-                                    std::uint64_t limit_batches, const std::atomic<bool>& stop,
+                                    std::uint64_t limit_batches, const std::function<bool()>& stops,
                                     Runner* runner) {
   std::unique_ptr<Runner> own;
   if (!runner) runner = (own = eager_runner(program)).get();
@@ -74,7 +74,7 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
   const std::uint64_t batches = limit_batches == 0 ? all : std::min(all, limit_batches);
   Score total;
   for (std::uint64_t i = 0; i < batches; ++i) {
-    if (stop) return std::nullopt;
+    if (stops()) return std::nullopt;
     const Batch& batch = next_batch(source);
     const record::PhasePart time(kernels_name);
     give_batch(program, batch);

@@ -1,8 +1,8 @@
 // Mean loss and accuracy of a model over a data set, and what evaluations share with training.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "engine/core/batch.h"
@@ -29,9 +29,9 @@ struct Score {
 Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches = 0,
                Runner* runner = nullptr);  // limit 0: all batches; runner null: eager
 
-// The same, abandoned between two batches once *stop is set: returns nothing then.
+// The same, abandoned once `stops`, which is asked before each batch: returns nothing then.
 std::optional<Score> evaluate_until(Program& program, BatchSource& source,
-                                    std::uint64_t limit_batches, const std::atomic<bool>& stop,
+                                    std::uint64_t limit_batches, const std::function<bool()>& stops,
                                     Runner* runner = nullptr);
 
 // Sets the inputs that the step reads. Throws Error for one that the batch does not have, or that

@@ -243,6 +243,13 @@ bool Trainer::stops(const std::atomic<bool>& stop) const {
   return parts_.communicator ? agreed_to_stop_ : stop.load();
 }
 
+bool Trainer::agree_to_stop(const std::atomic<bool>& stop) {
+  const record::Span span(agree_name);
+  double stopping = stop ? 1 : 0;
+  parts_.communicator->sum(std::span(&stopping, 1));
+  return agreed_to_stop_ = stopping > 0;
+}
+
 Score Trainer::of_all_ranks(const Score& own, const std::atomic<bool>& stop,
                             std::uint32_t* overflow) {
   const record::Span span(agree_name);
@@ -366,12 +373,17 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const Store &trained = parts_.step.store(), &evaluated = parts_.evaluation->store();
   if (&trained != &evaluated && trained.section_bytes(Store::Section::average) > 0)
     take_average(trained, parts_.evaluation->store());
-  const std::atomic<bool> never{false};  // ranks stop together, and only between evaluations
+  // All ranks evaluate as many batches, and stop together.
+  constexpr std::uint64_t batches_between_asking = 16;
+  const auto stops = [&, batch = std::uint64_t{0}]() mutable {
+    if (!parts_.communicator) return stop.load();
+    return batch++ % batches_between_asking == 0 && agree_to_stop(stop);
+  };
   std::optional<Score> score;
   if (parts_.communicator) share_buffers();
   try {
     score = evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches,
-                           parts_.communicator ? never : stop, parts_.evaluation_runner);
+                           stops, parts_.evaluation_runner);
   } catch (const DataError& error) {
     if (!saved_ && progress.step > 0 && !parts_.communicator) save(progress);
     throw BrokenData(error.what());

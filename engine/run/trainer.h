@@ -181,6 +181,7 @@ class Trainer {
   void now_at(Activity::Kind kind, std::uint64_t step) const;  // for other ranks
   bool stops(const std::atomic<bool>& stop) const;
   // The ranks' sum; they also agree on whether one of them is to stop.
+  bool agree_to_stop(const std::atomic<bool>& stop);
   // Of a step also whether a gradient of any rank is not finite: one that only accumulates does not
   // exchange them.
   Score of_all_ranks(const Score& own, const std::atomic<bool>& stop,

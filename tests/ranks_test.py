@@ -188,6 +188,23 @@ def interrupted(jobs):
     assert (summary["outcome"], summary["steps"]) == ("interrupted", int(newest.stem.split("-")[1])), (summary, newest)
 
 
+def interrupted_launcher(jobs):
+    """mpirun passes SIGUSR1 on at once, at which the ranks stop and save."""
+    out = jobs.folder / "interrupted-launcher"
+    job = jobs.start("-np", "2", *jobs.command(out.name, "--steps", "1000000", "--epochs", "0", "--checkpoint-every", "20"))
+    until = time.monotonic() + 60
+    while not list(out.glob("checkpoint-*.safetensors")) and time.monotonic() < until:
+        time.sleep(0.05)
+    begin = time.monotonic()
+    job.send_signal(signal.SIGUSR1)
+    while job.poll() is None and not (out / "summary.json").exists():
+        time.sleep(0.02)
+    assert time.monotonic() - begin < 3, "mpirun did not pass the signal on at once"
+    said = job.communicate(timeout=60)[1]
+    summary, newest = json.loads((out / "summary.json").read_text()), max(out.glob("checkpoint-*.safetensors"))
+    assert (summary["outcome"], summary["steps"]) == ("interrupted", int(newest.stem.split("-")[1])), (summary, newest, said)
+
+
 def interrupted_evaluation(jobs):
     """SIGTERM ends an evaluation of a job as it ends one of a process: the weights are saved first, and it is made later."""
     jobs.idx_data("many-tests", 64, 400_000, lambda image: bytes([image % 256]) * 64)
@@ -469,6 +486,6 @@ def run(tests, warpstep, *device):
 
 
 if __name__ == "__main__":
-    tests = (equal_bits, elastic, whole_batch, shares, seen, slow_rank, half_an_update, masked, killed, hung, silent, interrupted, interrupted_evaluation,
-             late, left, unequal, alone)
+    tests = (equal_bits, elastic, whole_batch, shares, seen, slow_rank, half_an_update, masked, killed, hung, silent, interrupted,
+             interrupted_launcher, interrupted_evaluation, late, left, unequal, alone)
     sys.exit(run(tests, sys.argv[1]))

@@ -83,7 +83,7 @@ SignalsBlocked::~SignalsBlocked() {
 SignalThread::SignalThread() {
   sigemptyset(&awaited_);
   sigaddset(&awaited_, wake_up);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
     if (!is_ignored(signal)) sigaddset(&awaited_, signal);
   thread_ = start_thread("signals", [this] { run(); });
 }
@@ -104,7 +104,7 @@ void SignalThread::run() {
     std::atomic<bool>* stop = stop_;
     if (!stop) end_by(signal);
     *stop = true;
-    if (signal == SIGHUP) continue;
+    if (signal == SIGHUP || signal == SIGUSR1) continue;
     const std::uint64_t now = now_ns();
     if (first_ns == 0)
       first_ns = now;

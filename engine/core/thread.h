@@ -38,9 +38,9 @@ class SignalsBlocked {
 };
 
 // For a program's main(): blocks asynchronous signals in the calling thread, and so in all threads
-// that it starts later, and runs one thread that handles them. Until stop_with(), SIGINT, SIGTERM
-// and SIGHUP end the program as by default; ignored ones stay ignored, as under nohup. Other
-// signals run their handlers or default actions.
+// that it starts later, and runs one thread that handles them. Until stop_with(), SIGINT, SIGTERM,
+// SIGHUP and SIGUSR1 end the program as by default; ignored ones stay ignored, as under nohup.
+// Other signals run their handlers or default actions.
 class SignalThread {
  public:
   SignalThread();  // throws Error when the system cannot start a thread
@@ -48,9 +48,9 @@ class SignalThread {
   SignalThread(const SignalThread&) = delete;
   SignalThread& operator=(const SignalThread&) = delete;
 
-  // From now on the first of the three sets `stop`. A later SIGINT or SIGTERM ends the program, but
+  // From now on the first of the four sets `stop`. A later SIGINT or SIGTERM ends the program, but
   // one within `same_request_ns` of the first is the same request: timeout(1) sends SIGTERM twice.
-  // A later SIGHUP does nothing: a closing terminal sends several.
+  // A later SIGHUP or SIGUSR1 does nothing: a closing terminal sends several.
   void stop_with(std::atomic<bool>& stop) { stop_ = &stop; }
   static constexpr std::uint64_t same_request_ns = 500'000'000;
 

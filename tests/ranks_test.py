@@ -339,6 +339,17 @@ def shares(jobs):
         assert tensors(shared) == expected, f"a resumed job with shared moments in {moments} differs"
         finished(jobs.start("-np", "4", *resume, "--global-batch", "16", "--steps", "12"))
         subprocess.run([*resume, "--steps", "15", "--dist", "none"], check=True, capture_output=True, timeout=60)
+    # Only rank 0 gathers them for a checkpoint: another has a smaller peak than without.
+    peaks = {}
+    for shard in ("off", "on"):
+        measured = jobs.folder / f"peak-{shard}"
+        wrapper = ("import os, resource, subprocess, sys; code = subprocess.run(sys.argv[2:]).returncode; "
+                   "open(sys.argv[1] + os.environ['OMPI_COMM_WORLD_RANK'], 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)); "
+                   "sys.exit(code)")
+        finished(jobs.start("-np", "2", sys.executable, "-c", wrapper, measured, *jobs.command(
+            f"peaks-{shard}", "--steps", "9", "--epochs", "9", "--checkpoint-every", "5", "--shard-optimizer", shard)))
+        peaks[shard] = int(pathlib.Path(f"{measured}1").read_text())
+    assert peaks["on"] < peaks["off"], f"KiB of rank 1: {peaks}"
     # A model so small that the shares of some ranks are empty, among them rank 0's.
     for out, shard in (("tiny", "auto"), ("tiny-plain", "off")):
         parts = jobs.command(out, "--steps", "2", "--shard-optimizer", shard, model="mnist_cnn")

@@ -291,9 +291,9 @@ bool Store::is_shared_out(Section section) const {
   return !shard_ends_.empty() && (section == Section::moment1 || section == Section::moment2);
 }
 
-Store::Share Store::share() const {
-  const std::size_t begin = rank_ == 0 ? 0 : shard_ends_[rank_ - 1];
-  return {begin, shard_ends_[rank_] - begin};
+Store::Share Store::share(std::size_t rank) const {
+  const std::size_t begin = rank == 0 ? 0 : shard_ends_[rank - 1];
+  return {begin, shard_ends_[rank] - begin};
 }
 
 // Bytes as they are stored.
@@ -310,19 +310,36 @@ void Store::begin_moments() {
       all_moments_[idx(m)] = backend_->allocate_host(sections_.bytes / moments_part(m).shrink);
 }
 
+// A piece of each rank's share at a time: rank 0 alone has memory for all.
 void Store::gather_moments(Communicator& communicator) {
+  constexpr std::size_t piece_bytes = std::size_t{4} << 20;  // of all ranks together
   if (shard_ends_.empty() || moments_ == 0) return;
-  begin_moments();
+  const std::size_t ranks = shard_ends_.size();
+  const std::size_t most = std::max<std::size_t>(1, piece_bytes / sizeof(float) / ranks);
+  if (rank_ == 0) begin_moments();
+  std::vector<std::byte> bytes;
   for (int m = 0; m < moments_; ++m) {
     const Part& moments = moments_part(m);
     const std::size_t element = sizeof(float) / moments.shrink;
-    std::vector<std::byte> bytes(sections_.bytes / moments.shrink);
-    const std::size_t begin = share().begin * element, own = share().elements * element;
-    std::vector<std::size_t> ends;
-    for (const std::size_t end : shard_ends_) ends.push_back(end * element);
-    backend_->read(raw(own), memory_.get() + moments.begin, std::span(bytes).subspan(begin, own));
-    communicator.all_gather(bytes, ends);
-    backend_->write(raw(bytes.size()), all_moments_[idx(m)].get(), bytes);
+    for (std::size_t at = 0; at < sections_.bytes / sizeof(float); at += most) {
+      const auto piece = [&](std::size_t rank) {
+        return element * (std::clamp(share(rank).elements, at, at + most) - at);
+      };
+      std::vector<std::size_t> ends;
+      for (std::size_t r = 0; r < ranks; ++r) ends.push_back((r == 0 ? 0 : ends.back()) + piece(r));
+      if (ends.back() == 0) break;
+      bytes.resize(ends.back());
+      const auto of = [&](std::size_t rank) {
+        return std::span(bytes).subspan(ends[rank] - piece(rank), piece(rank));
+      };
+      if (const std::span own = of(rank_); !own.empty())
+        backend_->read(raw(own.size()), memory_.get() + moments.begin + at * element, own);
+      communicator.all_gather(bytes, ends);
+      for (std::size_t r = 0; rank_ == 0 && r < ranks; ++r)
+        if (const std::span got = of(r); !got.empty())
+          backend_->write(raw(got.size()),
+                          all_moments_[idx(m)].get() + (share(r).begin + at) * element, got);
+    }
   }
 }
 

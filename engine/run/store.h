@@ -104,8 +104,8 @@ class Store {
              Section section = Section::parameter);
 
   // Where ranks share the moments out, read() and write() reach all of them only in a copy.
-  // gather_moments() makes it, with the moments of all ranks; write() of a moment begins an empty
-  // one. keep_own_moments() takes this rank's share from it and drops it.
+  // gather_moments() makes it on rank 0, with the moments of all ranks; write() of a moment begins
+  // an empty one. keep_own_moments() takes this rank's share from it and drops it.
   void gather_moments(Communicator& communicator);
   void keep_own_moments();
 
@@ -147,7 +147,8 @@ class Store {
   struct Share {
     std::size_t begin = 0, elements = 0;  // of the sections
   };
-  Share share() const;
+  Share share(std::size_t rank) const;
+  Share share() const { return share(rank_); }
   bool is_shared_out(Section section) const;
   void begin_moments();
   Value raw(std::size_t bytes) const;

@@ -256,6 +256,15 @@ bool averages(const RunOptions& options) {
   return options.ema > 0;
 }
 
+// Rank 0 gathers the moments that ranks share out when it saves them, in the host's memory.
+std::uint64_t gathered_bytes(const Graph& step, const Backend& backend) {
+  if (step.shards.ranks == 1 || step.shards.rank > 0 || backend.accelerator()) return 0;
+  std::uint64_t bytes = 0;
+  for (const Parameter& parameter : step.parameters)
+    for (const int moment : parameter.moments) bytes += step.value(moment).layout.bytes;
+  return bytes;
+}
+
 // Plans the run's two steps for any batch, while the backend only plans.
 struct Rebatched {
   const RunOptions& options;
@@ -265,19 +274,21 @@ struct Rebatched {
 
   struct Plans {
     StepMemory step, evaluation;
+    std::uint64_t gathered = 0;
 
     std::array<std::uint64_t, 2> input_bytes() const {
       return {step.input_bytes, evaluation.input_bytes};
     }
     std::uint64_t bytes(const Loading& loading) const {
       return step.persistent_bytes + step.plan.arena_bytes + evaluation.persistent_bytes +
-             evaluation.plan.arena_bytes + loading.bytes(input_bytes());
+             evaluation.plan.arena_bytes + loading.bytes(input_bytes()) + gathered;
     }
   };
   Plans plans(std::int64_t batch) const {
     RunOptions other = options;
     other.batch = batch;
     Plans made{plan_step(training_graph(other, training, backend, schedule), backend), {}};
+    made.gathered = gathered_bytes(made.step.graph, backend);
     const Graph* shared = averages(options) ? nullptr : &made.step.graph;
     made.evaluation = plan_step(evaluation_graph(other, test, backend), backend, shared);
     return made;
@@ -355,7 +366,8 @@ Programs fitting_programs(const RunOptions& options, const Source& training, con
   const std::uint64_t bytes = persistent_bytes(step) + programs.step->plan().arena_bytes +
                               programs.evaluation->plan().arena_bytes +
                               (averages(options) ? persistent_bytes(evaluation) : 0) +
-                              Loading(options, *backend, {&training, &test}, inputs).bytes(inputs);
+                              Loading(options, *backend, {&training, &test}, inputs).bytes(inputs) +
+                              gathered_bytes(step, *backend);
   if (bytes > free) require_fit(run, free);
   return programs;
 }

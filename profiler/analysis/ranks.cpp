@@ -321,11 +321,17 @@ Given given(const View& view, const std::string& name) {
   return {};
 }
 
+// The job's, of which some may not be compared.
+std::size_t ranks_of_job(std::span<const Session> sessions) {
+  const auto told = fields::whole(sessions.front().stamp, "ranks", 1);
+  return std::max(sessions.size(), static_cast<std::size_t>(std::max<std::int64_t>(1, told)));
+}
+
 std::vector<ExchangeRow> exchange_rows(std::span<const Session> sessions) {
   std::vector<Exchanges> ranks;
   for (const Session& session : sessions) ranks.push_back(exchanges_of(session));
   const View first(sessions.front());
-  const double n = static_cast<double>(sessions.size());
+  const double n = static_cast<double>(ranks_of_job(sessions));
   std::vector<ExchangeRow> rows;
   for (const auto& [name, steps] : ranks.front()) {
     const auto [bytes, times] = given(first, name);
@@ -344,7 +350,7 @@ std::vector<ExchangeRow> exchange_rows(std::span<const Session> sessions) {
           }
       if (count < ranks.size()) continue;
       shortest.push_back(least);
-      sum += all / n;
+      sum += all / static_cast<double>(count);
     }
     if (shortest.empty()) continue;
     row.mean_ns = sum / static_cast<double>(shortest.size());
@@ -398,6 +404,7 @@ RanksView rank_view(std::span<const Session> sessions) {
   }
   const std::vector<std::uint64_t> steps = common_steps(ranks);
   // Without spans a step of a job has its waits for the other ranks in its own time.
+  const std::size_t of_job = ranks_of_job(sessions);
   const bool hides_waits = fields::whole(sessions.front().stamp, "ranks", 1) > 1 &&
                            std::ranges::any_of(steps, [&](std::uint64_t step) {
                              return std::ranges::any_of(
@@ -434,6 +441,8 @@ RanksView rank_view(std::span<const Session> sessions) {
                      ? "Who keeps the others waiting is not known: without spans a step's time "
                        "contains its waits for other ranks; record the job with --profile spans."
                      : verdict(view, steps.size());
+  if (of_job > sessions.size())
+    view.verdict += fmt::format(" These are {} of {} ranks.", sessions.size(), of_job);
   for (Straggle& one : view.straggles) one.rank = view.ranks[one.rank].rank;
   return view;
 }

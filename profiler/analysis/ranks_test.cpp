@@ -293,6 +293,12 @@ TEST(Ranks, CountTheBytesThatASumSends) {
     EXPECT_EQ(view.exchanges[0].bytes, 1e6);
     EXPECT_NEAR(view.exchanges[0].bytes_per_second, expected, 1e-3 * expected) << attributes;
   }
+  std::vector<Session> of_four{job(0, "mean of 4 ranks"), job(1, "mean of 4 ranks")};
+  for (Session& session : of_four) session.stamp["ranks"] = 4;
+  const RanksView view = rank_view(of_four);
+  EXPECT_NEAR(view.exchanges[0].bytes_per_second, 2 * 0.75 * 1e6 / 200e-6, 1);
+  EXPECT_EQ(view.exchanges[0].mean_ns, 200e3);
+  EXPECT_THAT(view.verdict, HasSubstr("2 of 4 ranks"));
 }
 
 TEST(Ranks, AreInTheOrderGivenWhereNoneIsTold) {

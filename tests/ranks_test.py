@@ -236,9 +236,7 @@ def late(jobs):
 def left(jobs):
     """Without a launcher that ends the others, they notice by themselves that a rank has ended. Each is the first of its
     launcher, as where one was started for each GPU."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
+    port = free_port()
     ranks = [subprocess.Popen(jobs.command("left", "--steps", "1000000", "--epochs", "0", "--dist", "env"), stderr=subprocess.PIPE, text=True,
                               stdout=subprocess.DEVNULL, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0",
                                                               "MASTER_ADDR": "localhost", "WARPSTEP_PORT": port})
@@ -255,6 +253,12 @@ def left(jobs):
     assert time.monotonic() - begin < 20 and ranks[0].returncode == 1, said
     assert "for rank 1, which did not answer: rank 0 waits" in said and "and its process has ended" in said, said
     assert "ranks: 2 (2 on this machine), TCP" in said, "the ranks of a machine are not counted where the launcher did not"
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return str(free.getsockname()[1])
 
 
 def ranks_of(job):
@@ -361,9 +365,9 @@ def shares(jobs):
 
 
 def seen(jobs):
-    """A job ends with who was waited for: by what the ranks counted, and by their spans."""
-    for level, expected in (("steps", "exchanges take"), ("spans", "all_reduce ")):
-        parts = jobs.command(f"seen-{level}", "--steps", "60", "--epochs", "9", "--profile-schedule", "skip_first=2,warmup=1,active=20")
+    """A job ends with who was waited for: by what the ranks counted, and by their spans. It knows its ranks itself."""
+    for level, expected, more in (("steps", "exchanges take", ()), ("spans", "all_reduce ", ("--profile-rank", f"0@127.0.0.1:{free_port()}"))):
+        parts = jobs.command(f"seen-{level}", "--steps", "60", "--epochs", "9", "--profile-schedule", "skip_first=2,warmup=1,active=20", *more)
         parts[parts.index("--profile") + 1] = level
         job = subprocess.run([*MPIRUN, "-np", "2", *parts], env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=120)
         assert job.returncode == 0, job.stderr

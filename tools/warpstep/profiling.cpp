@@ -89,9 +89,12 @@ void keep_earlier_session(const fs::path& path, std::uint64_t step) {
   }
 }
 
+// A job knows this process's rank itself.
 std::optional<profiler::RankAddress> rank_of(const RunOptions& options) {
   if (options.profile_rank.empty()) return std::nullopt;
-  return profiler::parse_rank(options.profile_rank);
+  profiler::RankAddress address = profiler::parse_rank(options.profile_rank);
+  if (options.communicator) address.rank = static_cast<std::uint32_t>(options.world().rank);
+  return address;
 }
 
 // Of all that this process may use, the one that the backend computes on.

@@ -236,12 +236,17 @@ def late(jobs):
 def left(jobs):
     """Without a launcher that ends the others, they notice by themselves that a rank has ended. Each is the first of its
     launcher, as where one was started for each GPU."""
-    port = free_port()
-    ranks = [subprocess.Popen(jobs.command("left", "--steps", "1000000", "--epochs", "0", "--dist", "env"), stderr=subprocess.PIPE, text=True,
-                              stdout=subprocess.DEVNULL, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0",
-                                                              "MASTER_ADDR": "localhost", "WARPSTEP_PORT": port})
-             for rank in range(2)]
-    jobs.started += ranks
+    def started(out, *options):
+        port = free_port()
+        ranks = [subprocess.Popen(jobs.command(out, "--steps", "1000000", "--epochs", "0", "--dist", "env", *options), stderr=subprocess.PIPE,
+                                  text=True, stdout=subprocess.DEVNULL,
+                                  env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost",
+                                       "WARPSTEP_PORT": port})
+                 for rank in range(2)]
+        jobs.started += ranks
+        return ranks
+
+    ranks = started("left")
     metrics = jobs.folder / "left/metrics.jsonl"
     until = time.monotonic() + 60
     while not (metrics.exists() and metrics.read_text().count("step") > 2) and time.monotonic() < until:
@@ -253,6 +258,10 @@ def left(jobs):
     assert time.monotonic() - begin < 20 and ranks[0].returncode == 1, said
     assert "for rank 1, which did not answer: rank 0 waits" in said and "and its process has ended" in said, said
     assert "ranks: 2 (2 on this machine), TCP" in said, "the ranks of a machine are not counted where the launcher did not"
+    # What is wrong with all is said once.
+    ranks = started("diverges", "--optimizer", "sgd", "--lr", "1e30")
+    said = "".join(rank.communicate(timeout=60)[1] for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [1, 1] and said.count("warpstep train:") == 1 and "diverged" in said, said
 
 
 def free_port():

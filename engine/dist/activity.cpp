@@ -17,7 +17,7 @@ struct alignas(64) Activities::Entry {
   std::atomic<std::uint64_t> what;              // the step, with the kind in the uppermost byte
   std::atomic<std::uint64_t> since_ns;          // engine/core/clock.h, which all processes share
   std::atomic<std::uint64_t> waiting_since_ns;  // 0: does not wait
-  std::atomic<bool> failed;
+  std::atomic<int> failed;                      // its exit code
 };
 
 namespace {
@@ -125,14 +125,14 @@ void Activities::set_waiting(bool waiting) {
   if (!waiting) own_entry().since_ns = now_ns();
 }
 
-void Activities::set_failed() {
-  own_entry().failed = true;
+void Activities::set_failed(int code) {
+  own_entry().failed = code;
 }
 
-bool Activities::another_failed() const {
-  for (const Entry& entry : entries())
-    if (&entry != &own_entry() && entry.failed) return true;
-  return false;
+int Activities::failure_below(int rank) const {
+  for (const Entry& entry : entries().first(static_cast<std::size_t>(rank)))
+    if (entry.failed != 0) return entry.failed;
+  return 0;
 }
 
 bool Activities::another_ended() const {
@@ -156,9 +156,9 @@ std::string Activities::describe() const {
     const std::uint64_t waiting = entry.waiting_since_ns;
     const std::uint64_t since = waiting != 0 ? waiting : entry.since_ns.load();
     text += fmt::format("{}rank {} {} for {:.1f} s{}", text.empty() ? "" : "; ", rank,
-                        entry.failed   ? "has failed " + activity.place()
-                        : waiting != 0 ? "waits for other ranks " + activity.place()
-                                       : text_of(activity),
+                        entry.failed != 0 ? "has failed " + activity.place()
+                        : waiting != 0    ? "waits for other ranks " + activity.place()
+                                          : text_of(activity),
                         static_cast<double>(now - std::min(now, since)) * 1e-9,
                         rank == rank_ ? "" : text_of(state_of(entry.process)));
   }

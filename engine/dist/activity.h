@@ -34,8 +34,10 @@ class Activities {
   void set(Activity activity);
   Activity own() const;
   void set_waiting(bool waiting);  // for other ranks, as part of that
-  void set_failed();               // by itself, not because of another rank
-  bool another_failed() const;
+  // By itself, not because of another rank; what its process will exit with, not 0.
+  void set_failed(int code);
+  // The code of the first of the ranks below this one that failed by itself; 0: none did.
+  int failure_below(int rank) const;
   bool another_ended() const;  // its process, of those that are known
   bool knows_all() const;
 

@@ -81,8 +81,9 @@ class Communicator {
   void share_memory();
   std::string activities() const { return activities_.describe(); }
   // This rank failed by itself: others need not say that they wait for it.
-  void set_failed() { activities_.set_failed(); }
-  bool another_failed() const { return activities_.another_failed(); }
+  void set_failed(int code) { activities_.set_failed(code); }
+  int failure_below(int rank) const { return activities_.failure_below(rank); }
+  bool another_ended() const { return activities_.another_ended(); }
 
   // values[i] becomes the sum over ranks of share * values[i].
   void sum(std::span<float> values, float share = 1);

@@ -238,11 +238,13 @@ TEST(Communicator, SaysWhatEachRankDoes) {
 TEST(Communicator, KnowsThatAnotherRankFailed) {
   as_ranks(2, [&](Communicator& communicator) {
     communicator.share_memory();
-    EXPECT_FALSE(communicator.another_failed());
+    EXPECT_EQ(communicator.failure_below(2), 0);
     communicator.gather("");
-    if (communicator.world().rank == 1) communicator.set_failed();
+    if (communicator.world().rank == 1) communicator.set_failed(3);
     communicator.gather("");
-    EXPECT_EQ(communicator.another_failed(), communicator.world().rank == 0);
+    EXPECT_EQ(communicator.failure_below(2), 3);
+    EXPECT_EQ(communicator.failure_below(1), 0);
+    communicator.gather("");
   });
 }
 

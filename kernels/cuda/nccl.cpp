@@ -248,7 +248,7 @@ void Nccl::give_up(const RankError& error) {
     failure_ = error.what();
     of_another_ = dynamic_cast<const PeerError*>(&error) != nullptr;
   }
-  if (!of_another_) communicator_->set_failed();  // before the others notice
+  if (!of_another_) communicator_->set_failed(EXIT_FAILURE);  // before the others notice
   const auto aborted = std::make_shared<std::promise<void>>();
   std::thread thread;
   const std::string problem =

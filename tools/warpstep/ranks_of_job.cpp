@@ -405,16 +405,23 @@ std::filesystem::path run_of_job(const std::filesystem::path& run, const World& 
 
 void end_job(Communicator& communicator, const std::string& error, int code, bool of_another) {
   using std::chrono::milliseconds;
+  const World& world = communicator.world();
   if (of_another) {
     std::this_thread::sleep_for(
         milliseconds(300));  // the other may notice its error a little later
-    if (communicator.another_failed()) std::this_thread::sleep_for(milliseconds(5000));
+    if (communicator.failure_below(world.size) != 0)
+      std::this_thread::sleep_for(milliseconds(5000));
   } else {
-    communicator.set_failed();
+    communicator.set_failed(code);
   }
-  // What is wrong with all ranks is said once: rank 0 ends the others before they report it.
-  const int rank = communicator.world().rank;
-  if (rank > 0) std::this_thread::sleep_for(milliseconds(1500));
+  // What is wrong with all ranks is said once: rank 0 ends the others before they report it, or
+  // they see that one before them, or the one that they waited for, has said it.
+  const int rank = world.rank;
+  if (rank > 0) {
+    std::this_thread::sleep_for(milliseconds(1500));
+    const int said = communicator.failure_below(of_another ? world.size : rank);
+    if (said != 0 && (!of_another || communicator.another_ended())) communicator.abort(said);
+  }
   output::put(stderr, "warpstep train: rank {}: {}\n", rank, printable_lines(error));
   if (rank == 0) output::put(stderr, "{}", output::below_error);
   std::fflush(stdout);  // no buffer is written after this

@@ -323,8 +323,8 @@ Given given(const View& view, const std::string& name) {
 
 // The job's, of which some may not be compared.
 std::size_t ranks_of_job(std::span<const Session> sessions) {
-  const auto told = fields::whole(sessions.front().stamp, "ranks", 1);
-  return std::max(sessions.size(), static_cast<std::size_t>(std::max<std::int64_t>(1, told)));
+  const auto stamped = fields::whole(sessions.front().stamp, "ranks", 1);
+  return std::max(sessions.size(), static_cast<std::size_t>(std::max<std::int64_t>(1, stamped)));
 }
 
 std::vector<ExchangeRow> exchange_rows(std::span<const Session> sessions) {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -121,6 +122,15 @@ bool is_folder(const std::string& path) {
 bool exists(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0;
+}
+
+bool is_inside(const std::string& path, const std::string& folder) {
+  // weakly_canonical() alone leaves a path relative of which nothing exists.
+  const auto place = [](const std::string& name) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(name));
+  };
+  const std::filesystem::path way = place(path).lexically_relative(place(folder));
+  return !way.empty() && *way.begin() != "..";
 }
 
 std::string first_few(std::span<const std::string> names) {

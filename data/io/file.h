@@ -72,6 +72,8 @@ std::int64_t modified_ns(const struct ::stat& status);
 
 bool is_folder(const std::string& path);
 bool exists(const std::string& path);
+// Whether `path`, which need not exist, is `folder` or lies in it, also by way of links.
+bool is_inside(const std::string& path, const std::string& folder);
 
 // "a, b, c and 7 more", for messages.
 std::string first_few(std::span<const std::string> names);

@@ -58,6 +58,7 @@ bool set_stream(int number, int kept, Standard wanted) {
   limit(RLIMIT_FSIZE, setting.max_file_bytes);
   limit(RLIMIT_STACK, setting.max_stack_bytes);
   limit(RLIMIT_AS, setting.max_address_bytes);
+  if (!setting.folder.empty() && ::chdir(setting.folder.c_str()) != 0) ::_exit(127);
   ::execv(arguments[0], arguments);
   ::_exit(127);
 }

@@ -30,6 +30,7 @@ enum class Standard { kept, closed, full, gone };
 
 struct Setting {
   std::string program;               // its path; empty: this build's warpstep
+  std::string folder;                // its current folder; empty: the test's own
   double seconds = enough_seconds;   // then it is killed
   std::uint64_t max_file_bytes = 0;  // a write beyond fails as on a full disk; 0: no limit
   Standard in = Standard::kept, out = Standard::kept, err = Standard::kept;

@@ -67,6 +67,11 @@ TEST_F(Refuse, NamesThatDoNotExist) {
   EXPECT_EQ(among_images.exit_code, 2);
   EXPECT_THAT(among_images.err, HasSubstr("--out " + among + ": is inside of " + data_ + "/train"));
   EXPECT_FALSE(fs::exists(among));
+  const Ended relative =
+      run({"train", "mlp", "--data", data_, "--out", "run"}, {.folder = data_ + "/train"});
+  EXPECT_EQ(relative.exit_code, 2);
+  EXPECT_THAT(relative.err, HasSubstr("--out run: is inside of " + data_ + "/train"));
+  EXPECT_FALSE(fs::exists(among));
   expect_refused(train({"--precision", "fp64"}), 2,
                  HasSubstr("'fp64'; there are fp32, tf32, bf16 and fp16"));
   expect_refused(train({"--device", "gpu"}), 2,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
@@ -349,9 +350,7 @@ void require_outside_of_data(const Job& job) {
   if (job.training.is_text()) return;
   for (const data::Dataset* set : {job.training.dataset.get(), job.test.dataset.get()}) {
     if (set == nullptr || !fs::is_directory(set->path())) continue;
-    const fs::path inside =
-        fs::weakly_canonical(job.options.out).lexically_relative(fs::weakly_canonical(set->path()));
-    if (!inside.empty() && *inside.begin() != "..")
+    if (data::is_inside(job.options.out, set->path()))
       fail<UsageError>("--out {}: is inside of {}, whose files are the data; choose another folder",
                        job.options.out, set->path());
   }

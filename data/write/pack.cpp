@@ -227,6 +227,10 @@ PackSummary pack(const std::string& from, const std::string& out, const PackOpti
   for (const Split split : {Split::train, Split::test}) {
     if (!has_split(from, split)) continue;
     sets.emplace_back(split, open(from, split));
+    const std::string& images = sets.back().second->path();
+    if (is_folder(images) && is_inside(out, images))
+      fail<UsageError>("{}: is inside of {}, whose files are the data; choose another folder", out,
+                       images);
     progress.all += sets.back().second->size();
   }
   NewFolder folder(out);

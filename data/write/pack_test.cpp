@@ -188,6 +188,14 @@ TEST_F(Pack, RefusesAnOutThatHoldsSomething) {
   expect_equal(from_, out_, Split::train);
 }
 
+TEST_F(Pack, RefusesAnOutAmongTheImages) {
+  const std::string unsplit = from_ + "/train";
+  const auto before = names_in(unsplit);
+  EXPECT_THAT(message_of<UsageError>([&] { pack(unsplit, unsplit + "/packed"); }),
+              HasSubstr("/train/packed: is inside of " + unsplit));
+  EXPECT_EQ(names_in(unsplit), before);
+}
+
 TEST_F(Pack, LeavesNothingBehindWhenASampleIsBroken) {
   put(from_ + "/test/dog/5.png", some_png({9, 9, 3}));
   PackOptions options;

@@ -81,6 +81,32 @@ TEST_F(Refuse, NamesThatDoNotExist) {
                  HasSubstr("run.toml: line 1: unknown key epoch; did you mean epochs?"));
 }
 
+// Without --out, the run directory is in the current folder.
+TEST_F(Refuse, LeavesAFolderOfImagesAsItIs) {
+  const std::string unsplit = data_ + "/train";
+  const auto listed = [&] {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(unsplit))
+      names.push_back(entry.path().string());
+    std::ranges::sort(names);
+    return names;
+  };
+  const std::vector<std::string> before = listed();
+  const auto message = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"train", "mlp", "--data", "."};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ended ended = run(arguments, {.folder = unsplit});
+    EXPECT_NE(ended.exit_code, 0);
+    EXPECT_EQ(listed(), before) << ended.err;
+    return ended.err;
+  };
+  EXPECT_THAT(message({}), HasSubstr("--val-split 0.1"));
+  EXPECT_THAT(message({"--val-split", "0.2", "--batch", "8"}),
+              HasSubstr("--out runs: is inside of ., whose files are the data"));
+  EXPECT_THAT(message({"--val-split", "0.2", "--batch", "8", "--repeat", "2"}),
+              HasSubstr("--out runs: is inside of ., whose files are the data"));
+}
+
 TEST_F(Refuse, ValuesThatCannotBeMeant) {
   struct Case {
     std::vector<std::string> more;

@@ -107,10 +107,10 @@ RunLock& RunLock::operator=(RunLock&& other) noexcept {
 
 DefaultOut::DefaultOut(const std::string& model) {
   const std::string first =
-      fmt::format("runs/{}-{:%Y%m%d-%H%M%S}", model, fmt::localtime(std::time(nullptr)));
+      fmt::format("{}/{}-{:%Y%m%d-%H%M%S}", parent, model, fmt::localtime(std::time(nullptr)));
   path_ = first;
   std::error_code error;
-  fs::create_directories("runs", error);
+  made_parent_ = fs::create_directories(parent, error);
   for (int number = 2; !error && !fs::create_directory(path_, error); ++number)
     path_ = fmt::format("{}-{}", first, number);
   if (error)
@@ -121,6 +121,7 @@ DefaultOut::DefaultOut(const std::string& model) {
 DefaultOut::~DefaultOut() {
   std::error_code not_empty;
   fs::remove(path_, not_empty);
+  if (made_parent_) fs::remove(parent, not_empty);
 }
 
 RunLock lock_new_run(const fs::path& run) {

@@ -39,9 +39,11 @@ class RunLock {
 };
 
 // The run directory of a training without --out: a new runs/MODEL-DATE-TIME, which no other process
-// gets, or with a number. If nothing is written into it, it goes with this object.
+// gets, or with a number. If nothing is written into it, it goes with this object, and so does a
+// `runs` that it made.
 class DefaultOut {
  public:
+  static constexpr const char* parent = "runs";
   explicit DefaultOut(const std::string& model);  // DataError if it cannot be made
   ~DefaultOut();
   DefaultOut(const DefaultOut&) = delete;
@@ -50,6 +52,7 @@ class DefaultOut {
 
  private:
   std::string path_;
+  bool made_parent_ = false;
 };
 
 // Creates the directory first; if that fails, the lock is of no directory.

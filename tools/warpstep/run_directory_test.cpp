@@ -99,6 +99,8 @@ TEST(DefaultOut, IsOfOneProcessAloneAndGoesIfNothingIsWritten) {
   EXPECT_TRUE(fs::exists(used));
   EXPECT_FALSE(fs::exists(unused));
   fs::remove_all("runs");
+  { const DefaultOut unused_too("mlp"); }
+  EXPECT_FALSE(fs::exists("runs"));
   put(folder / "runs", std::string("a file"));
   EXPECT_THAT([] { DefaultOut("mlp"); },
               testing::ThrowsMessage<DataError>(testing::HasSubstr("choose another with --out")));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "data/formats/formats.h"
 #include "data/io/file.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -271,7 +272,6 @@ struct Start {
   RunLock lock;  // of the run: at first only of one that it continues
   std::optional<Resumed> resumed;
   RunOptions options;
-  std::unique_ptr<DefaultOut> default_out;  // of rank 0, without --out
 };
 
 // Refuses before doing anything. `ranks`: of a data-parallel job; null outside of one.
@@ -289,11 +289,7 @@ Start begin(const Parser& parser, const TrainRequest& request,
   check_start_weights(request.weights, start.resumed.has_value());
   adopt_config_beside(request.weights, start.options);
   check_profile_options(start.options);
-  if (first && start.options.out.empty()) {
-    start.default_out = std::make_unique<DefaultOut>(start.options.model);
-    start.options.out = start.default_out->path();
-  }
-  if (ranks) take_place(ranks, start.options);  // and the first rank's directory
+  if (ranks) take_place(ranks, start.options);
   share_batch(start.options);
   if (start.resumed)
     continue_in_world(*start.resumed->config, start.options, start.resumed->options);
@@ -346,14 +342,30 @@ Json write_config(const Job& job, const Json& weights, const std::string& tokeni
 }
 
 // A run directory among the images would be taken for a class, or for files that are no images.
+void require_outside(const RunOptions& options, const std::string& images) {
+  const std::string out = options.out.empty() ? DefaultOut::parent : options.out;
+  if (data::is_inside(out, images))
+    fail<UsageError>("--out {}: is inside of {}, whose files are the data; choose another folder",
+                     out, images);
+}
+
 void require_outside_of_data(const Job& job) {
   if (job.training.is_text()) return;
-  for (const data::Dataset* set : {job.training.dataset.get(), job.test.dataset.get()}) {
-    if (set == nullptr || !fs::is_directory(set->path())) continue;
-    if (data::is_inside(job.options.out, set->path()))
-      fail<UsageError>("--out {}: is inside of {}, whose files are the data; choose another folder",
-                       job.options.out, set->path());
+  for (const data::Dataset* set : {job.training.dataset.get(), job.test.dataset.get()})
+    if (set != nullptr && fs::is_directory(set->path())) require_outside(job.options, set->path());
+}
+
+// Without --out, all ranks get one that rank 0 makes: once the data are known, which it could
+// change, and once a signal no longer ends the process.
+std::unique_ptr<DefaultOut> make_default_out(RunOptions& options) {
+  if (!options.out.empty()) return nullptr;
+  std::unique_ptr<DefaultOut> made;
+  if (leads(options)) {
+    made = std::make_unique<DefaultOut>(options.model);
+    options.out = made->path();
   }
+  if (options.communicator) options.out = options.communicator->gather(options.out).front();
+  return made;
 }
 
 // What became of a run.
@@ -389,6 +401,9 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   Start start = begin(parser, request, ranks);
   if (request.repeat > 1) {
     signals.stop_with(stop_requested);
+    if (data::has_unsplit_images(start.options.data))
+      require_outside(start.options, start.options.data);
+    const std::unique_ptr<DefaultOut> default_out = make_default_out(start.options);
     return train_repeatedly(request.repeat, start.options.out, stop_requested);
   }
   Profiling profiling(start.options);
@@ -416,6 +431,7 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   if (resumed) require_end_ahead(*resumed, job.options, progress);
   if (resumed) say("{}\n", continuation_text(*resumed, job.options, progress));
   signals.stop_with(stop_requested);
+  const std::unique_ptr<DefaultOut> default_out = make_default_out(job.options);
   if (ranks) require_alike(*ranks, job, progress);  // and all have read the checkpoint
   std::string tokenizer;  // read first: with --overwrite the data may be where a run was
   if (job.training.is_text() && job.training.text->tokenizer)

@@ -311,6 +311,30 @@ void write_split(const std::string& folder, Split split, const SyntheticOptions&
                    std::string_view(reinterpret_cast<const char*>(pickle.data()), pickle.size()));
 }
 
+bool is_drawn(std::string_view name) {
+  const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  return digits >= 6 && name[digits] == '_' &&
+         std::ranges::any_of(synthetic_classes, [&](std::string_view of) {
+           const std::string_view rest = name.substr(digits + 1);
+           return rest.starts_with(of) &&
+                  (rest.substr(of.size()) == ".png" || rest.substr(of.size()) == ".jpg");
+         });
+}
+
+// A split is replaced with its folder: DataError for what else is in it.
+void require_drawn(const std::string& split) {
+  if (!exists(split)) return;
+  for (const auto& entry : std::filesystem::directory_iterator(split)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory() ||
+        (!is_drawn(name) && name != "labels.pkl" && !name.starts_with(".labels.pkl.tmp-")))
+      fail<DataError>(
+          "{}: is not of the generated set, which would be replaced with its folder; "
+          "move it away, or name another OUT",
+          entry.path().string());
+  }
+}
+
 void check_options(const SyntheticOptions& options) {
   if (options.train < 1 || options.test < 1 || options.train > max_files ||
       options.test > max_files) {
@@ -334,6 +358,14 @@ Made make_dataset(const std::string& folder, const SyntheticOptions& options,
       found.is_object() && found.contains("made_by") && found.at("made_by") == "warpstep data make";
   if (!ours && exists(folder) && (!is_folder(folder) || !std::filesystem::is_empty(folder)))
     fail<DataError>("{}: exists and is not an empty folder; name another one", folder);
+  const bool was_whole = ours && found.contains("whole") && found.at("whole") == true;
+  if (was_whole && !options.overwrite)
+    fail<UsageError>(
+        "{}: holds a generated set of other options, as its made.json says; give --overwrite or "
+        "another OUT",
+        folder);
+  for (const char* split : {"/train", "/train.part", "/test", "/test.part"})
+    require_drawn(folder + split);
   std::filesystem::create_directories(folder);
   write_atomically(mark_path, mark(options, false).dump() + "\n");
   std::mutex mutex;
@@ -352,7 +384,6 @@ Made make_dataset(const std::string& folder, const SyntheticOptions& options,
   }
   sync_files_in(folder);  // before the mark says that they are all there
   write_atomically(mark_path, mark(options, true).dump() + "\n");
-  const bool was_whole = ours && found.contains("whole") && found.at("whole") == true;
   return was_whole ? Made::replaced : Made::made;
 } catch (const std::filesystem::filesystem_error& error) {
   fail<DataError>("{}: cannot be written: {}", folder, error.code().message());

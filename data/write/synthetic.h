@@ -43,6 +43,7 @@ struct SyntheticOptions {
   int workers = 0;                                               // threads; 0: all cores
   std::int64_t height = synthetic_side, width = synthetic_side;  // pixels
   bool jpeg = false;                                             // quality 90; else PNG
+  bool overwrite = false;  // replace a complete set of other options
 };
 
 // What make_dataset() did: `replaced` another complete set that it had made.
@@ -50,9 +51,10 @@ enum class Made : std::uint8_t { made, replaced, already_there };
 
 // Writes folder/train and folder/test with image files and labels.pkl, and folder/made.json last.
 // Each split is written under a temporary name and renamed when complete. Changes nothing when the
-// folder already holds this set; replaces another generated set or an incomplete one. Throws
-// DataError when the folder holds anything else or cannot be written. `progress` receives the
-// number of files written, from one thread at a time.
+// folder already holds this set; replaces an incomplete one, or with `overwrite` another generated
+// set. Throws UsageError for another set without it, and DataError when the folder holds anything
+// else, also beside the images, or cannot be written. `progress` receives the number of files
+// written, from one thread at a time.
 Made make_dataset(const std::string& folder, const SyntheticOptions& options,
                   const std::function<void(std::uint64_t written, std::uint64_t all)>& progress);
 

@@ -93,17 +93,24 @@ TEST(MakeSet, WritesASetThatOpensAndLeavesAWholeOneAlone) {
     EXPECT_EQ(train->label(i), synthetic_label(3, Split::train, i));
   }
   EXPECT_EQ(make_dataset(path, options, nullptr), Made::already_there);
-  EXPECT_EQ(make_dataset(path, {30, 10, 3, 1}, nullptr), Made::replaced);
+  SyntheticOptions other{30, 10, 3, 1};
+  EXPECT_THAT(message_of<UsageError>([&] { make_dataset(path, other, nullptr); }),
+              HasSubstr("/set: holds a generated set of other options"));
+  EXPECT_EQ(open(path, Split::train)->size(), 40U);
+  other.overwrite = true;
+  EXPECT_EQ(make_dataset(path, other, nullptr), Made::replaced);
   EXPECT_EQ(open(path, Split::train)->size(), 30U);
 }
 
 TEST(MakeSet, ReplacesWhatAnInterruptedRunLeft) {
   const TemporaryFolder folder;
   const SyntheticOptions options{20, 10, 0, 2};
+  SyntheticOptions other{20, 10, 1, 1};
+  other.overwrite = true;
   EXPECT_EQ(make_dataset(folder.path(), options, nullptr), Made::made);
   const auto whole = open(folder.path(), Split::train)->fingerprint();
   // Killed at any point: the set under the final name is complete or absent.
-  EXPECT_THROW(make_dataset(folder.path(), {20, 10, 1, 1},
+  EXPECT_THROW(make_dataset(folder.path(), other,
                             [](std::uint64_t done, std::uint64_t) {
                               if (done == 25) fail<Error>("killed");
                             }),
@@ -124,6 +131,16 @@ TEST(MakeSet, LeavesWhatItDidNotMakeAlone) {
   };
   EXPECT_THAT(refusal({1, 1, 0, 1}, folder.path()), HasSubstr("exists and is not an empty folder"));
   EXPECT_TRUE(std::filesystem::exists(folder / "train/mine.png"));
+  SyntheticOptions other{2, 1, 0, 1};
+  other.overwrite = true;
+  for (const char* mine : {"train/mine.png", "test/notes/a.txt", "train.part/000000_disc.bmp"}) {
+    const TemporaryFolder made;
+    make_dataset(made.path(), {1, 1, 0, 1}, nullptr);
+    put(made / mine, std::string("x"));
+    EXPECT_THAT(refusal(other, made.path()), HasSubstr("is not of the generated set")) << mine;
+    EXPECT_TRUE(std::filesystem::exists(made / mine));
+    EXPECT_EQ(make_dataset(made.path(), {1, 1, 0, 1}, nullptr), Made::already_there);
+  }
   EXPECT_THAT(refusal({0, 1, 0, 1}, folder / "new"), HasSubstr("0 train and 1 test"));
   put(folder / "file", std::string("x"));
   EXPECT_THAT(refusal({1, 1, 0, 1}, folder / "file/set"), HasSubstr("cannot be written"));
@@ -135,7 +152,9 @@ TEST(MakeSet, GivesASmallTrainingSplitAllClassesOfTheTestSplit) {
     const TemporaryFolder folder;
     const std::size_t classes = std::min<std::size_t>(train, 10);
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
-      make_dataset(folder.path(), {train, 40, seed, 2}, nullptr);
+      SyntheticOptions options{train, 40, seed, 2};
+      options.overwrite = true;
+      make_dataset(folder.path(), options, nullptr);
       std::array<std::set<std::int32_t>, 2> labels;
       for (const Split split : {Split::train, Split::test}) {
         const auto set = open(folder.path(), split);
@@ -213,6 +232,7 @@ TEST(MakeSet, DrawsLargeImagesWhoseWindowsShowTheirClass) {
   EXPECT_EQ(make_dataset(folder / "set", options, {}), Made::already_there);
   EXPECT_EQ(list_folder(folder / "set/train").size(), 5U);  // four .jpg and labels.pkl
   options.jpeg = false;
+  options.overwrite = true;
   EXPECT_EQ(make_dataset(folder / "set", options, {}), Made::replaced);
   EXPECT_EQ(open(folder / "set", Split::train)->image_shape(), shape);
 }

@@ -376,6 +376,9 @@ Run declare_data_make(Parser parser) {
               .variable = &options->format,
               .help = "file format of the images",
               .check = one_of({"png", "jpeg"})});
+  parser.add({.name = "--overwrite",
+              .variable = &options->overwrite,
+              .help = "replace a generated set of other options in OUT"});
   parser.footer(
       "Examples:\n  warpstep data make shapes --train 10000 --test 2000\n"
       "  warpstep data make photos --size 533x800 --format jpeg --train 512 --test 64");

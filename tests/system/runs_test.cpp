@@ -377,12 +377,22 @@ TEST(ValSplit, TrainsAFolderWithoutTestImages) {
   const Json measured = Json::parse(run({"eval", out, "--json"}).out);
   EXPECT_EQ(measured["images"], 18);
   EXPECT_EQ(measured["accuracy"], read_json(out + "/summary.json")["test"]["accuracy"]);
+  const std::string copy = folder / "copy", whole = folder / "whole";
+  std::filesystem::copy(data, copy, std::filesystem::copy_options::recursive);
   for (const char* option : {"--val-split", "--val-seed"}) {
     const std::string value = option == std::string("--val-split") ? "0.2" : "9";
+    for (const std::string& own : {data, copy}) {
+      const Ended refused = run({"eval", out, "--data", own, option, value});
+      EXPECT_EQ(refused.exit_code, 2);
+      EXPECT_THAT(refused.err, HasSubstr(option + (" " + value + ": the run has ")));
+    }
     EXPECT_THAT(
         run({"train", "--resume", out, "--epochs", "3", option, value, "--allow-changed-data"}).err,
         AllOf(HasSubstr(option + (" " + value)), HasSubstr("--resume cannot change")));
   }
+  make_set(whole);
+  EXPECT_THAT(run({"eval", out, "--data", whole, "--val-split", "0.1"}).err,
+              HasSubstr("--val-split: " + whole + " has a test part of its own"));
   const std::string fingerprint = read_json(out + "/config.json")["data"]["test_fingerprint"];
   const auto validated = [&](const std::string& option) {
     const std::string other = folder / ("run" + option);

@@ -162,6 +162,30 @@ Subject subject_of(const Parser& parser, const EvalRequest& request) {
   return subject;
 }
 
+// Of the images that a run was trained on, another part would have some of those.
+void refuse_other_part(const Parser& parser, const Subject& subject) {
+  const RunOptions& options = subject.options;
+  const models::Model& model = models::find(options.model);
+  if (model.is_text()) return;
+  if (parser.given("--val-split")) refuse_second_split(options, model);
+  if (!subject.is_run() || options.val_split < 0) return;
+  for (const OptionChange& change : changes(subject.stored(), options)) {
+    if (change.name != "--val-split" && change.name != "--val-seed") continue;
+    RunOptions as_trained = options;
+    as_trained.val_split = subject.stored().val_split;
+    as_trained.val_seed = subject.stored().val_seed;
+    const Source training = open_source(as_trained, model, data::Split::train, data::Split::train);
+    const auto then = subject.config().find("data");
+    if (then != subject.config().end() && then->is_object() &&
+        then->value("fingerprint", Json()) ==
+            fmt::format("{:016x}", training.dataset->fingerprint()))
+      fail<UsageError>(
+          "{}: the run has {}, and was trained on images of any other part of its data; leave the "
+          "option out",
+          change.option, change.before);
+  }
+}
+
 // Measuring it on other images than the training images would be a silent mistake.
 void require_normalization(RunOptions& options, const Source& source) {
   if (source.is_text()) return;
@@ -379,6 +403,7 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   const Device device = open_device(options);
   std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
   const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
+  refuse_other_part(parser, subject);
   Source source = open_source(options, models::find(options.model), split, data::Split::test);
   if (subject.is_run())
     require_same_kind(subject, source);

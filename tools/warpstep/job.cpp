@@ -18,14 +18,6 @@ namespace {
 const record::Name device_name{"device"}, indexing_name{"data indexing"},
     statistics_name{"statistics"}, loader_name{"loader start"}, program_name{"program"};
 
-// Of two test parts, one would be ignored in silence.
-void refuse_second_split(const RunOptions& options, const models::Model& model) {
-  if (model.is_text() || options.val_split < 0 || !data::has_split(options.data, data::Split::test))
-    return;
-  fail<UsageError>("--val-split: {} has a test part of its own; leave the option out",
-                   options.data);
-}
-
 // Of a run that continues with what it has measured.
 bool is_measured(const Resumed& resumed, const RunOptions& options) {
   return resumed.config->contains("measured") && options.mean == resumed.options.mean &&

@@ -172,6 +172,13 @@ std::shared_ptr<const data::Dataset> open_images(const RunOptions& options, data
 
 }  // namespace
 
+void refuse_second_split(const RunOptions& options, const models::Model& model) {
+  if (model.is_text() || options.val_split < 0 || !data::has_split(options.data, data::Split::test))
+    return;
+  fail<UsageError>("--val-split: {} has a test part of its own; leave the option out",
+                   options.data);
+}
+
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
                    data::Split as) {
   if (model.is_text()) return open_text(options, model, split, as);

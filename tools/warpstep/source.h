@@ -41,6 +41,10 @@ struct Source {
   std::uint64_t size() const { return is_text() ? tokens.size() : dataset->size(); }
 };
 
+// UsageError for --val-split of images that have a test part: of two, one would be ignored in
+// silence.
+void refuse_second_split(const RunOptions& options, const models::Model& model);
+
 // Opens a split; of images without a test part, --val-split takes one from the training images. The
 // recipe is the options' or `model`'s: that of the split `as`, which for test is
 // without chance.

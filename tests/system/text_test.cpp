@@ -214,6 +214,16 @@ TEST_F(Text, ResumesInMidEpochBitForBit) {
   EXPECT_EQ(tensors(checkpoints(alone).back()), tensors(checkpoints(out_).back()));
 }
 
+TEST_F(Text, KeepsTheSettingsOfAConfigBesideTypedOnes) {
+  ASSERT_EQ(run(with(start(out_), "--steps", "1")).exit_code, 0);
+  const std::string other = folder_ / "other";
+  const Ended ended = run({"train", "--config", out_ + "/config.json", "--model-option",
+                           "dropout=0.1", "--model-option", "width=48", "--out", other});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(read_json(other + "/config.json")["options"]["model_option"],
+              testing::UnorderedElementsAre("layers=1", "dropout=0.1", "width=48"));
+}
+
 TEST_F(Text, TakesValidationFromTheEndOfOneFile) {
   std::vector<std::string> arguments = start(out_);
   *(std::ranges::find(arguments, "--data") + 1) = data_ + "/train.bin";

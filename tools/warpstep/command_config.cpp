@@ -225,6 +225,7 @@ class ConfigFile : public CLI::ConfigTOML {
     std::istringstream small(text);
     std::vector<CLI::ConfigItem> read =
         is_json ? items_of_run(text, file, command, starts) : CLI::ConfigTOML::from_config(small);
+    if (is_json) merge_model_options(read);
     const auto is_known = [&](const CLI::ConfigItem& item) {
       return std::find(known.begin(), known.end(), item.name) != known.end() &&
              item.name != "config" && item.name != "help";
@@ -274,6 +275,24 @@ class ConfigFile : public CLI::ConfigTOML {
   std::string name_of_file() const {
     const CLI::Option* const config = app_.get_config_ptr();
     return config == nullptr || config->empty() ? "--config" : config->results().back();
+  }
+
+  // CLI11 passes over the file's values of a typed option, but a run's settings that are not typed
+  // hold as well. Those of another model are no settings of the typed one.
+  void merge_model_options(std::vector<CLI::ConfigItem>& read) const {
+    CLI::App* command = nullptr;
+    for (auto given = app_.get_subcommands(); !given.empty(); given = command->get_subcommands())
+      command = given.back();
+    if (command == nullptr || !is_typed(*command, "model-option")) return;
+    const auto own = std::ranges::find(read, "model-option", &CLI::ConfigItem::name),
+               model = std::ranges::find(read, "model", &CLI::ConfigItem::name);
+    if (own == read.end()) return;
+    if (is_typed(*command, "model") && model != read.end() &&
+        command->get_option("model")->results() != model->inputs)
+      return;
+    CLI::Option& typed = *command->get_option("--model-option");
+    own->inputs = merged_settings(own->inputs, typed.results());
+    typed.clear();
   }
 
   const CLI::App& app_;

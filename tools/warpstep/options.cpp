@@ -233,9 +233,6 @@ RunOptions stored_options(const Json& config, const std::string& file, const Par
   return options;
 }
 
-namespace {
-
-// Those of the run, but for the settings that are typed.
 std::vector<std::string> merged_settings(std::vector<std::string> stored,
                                          const std::vector<std::string>& typed) {
   const auto name = [](const std::string& assignment) {
@@ -248,8 +245,6 @@ std::vector<std::string> merged_settings(std::vector<std::string> stored,
   stored.insert(stored.end(), typed.begin(), typed.end());
   return stored;
 }
-
-}  // namespace
 
 RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stored,
                   std::initializer_list<std::string_view> handled) {

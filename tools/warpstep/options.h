@@ -161,6 +161,10 @@ void to_json(Json& json, const RunOptions& options);
 RunOptions stored_options(const Json& config, const std::string& file, const Parser& parser,
                           const RunOptions& typed);
 
+// The --model-options of a run, but for those of the same name that are typed.
+std::vector<std::string> merged_settings(std::vector<std::string> stored,
+                                         const std::vector<std::string>& typed);
+
 // `stored`, replaced by each option that was given to `parser`; of --model-option only the settings
 // that were. UsageError for an option that is neither in the table nor in `handled`, those that
 // the caller itself applies.

@@ -180,6 +180,23 @@ TEST_F(Text, GoesToTransformersAndBack) {
               Json::parse(of_run.out)["loss"].get<double>(), 1e-6);
   EXPECT_EQ(run(with(own, "--model-option", "bias=no")).exit_code, 2);
 
+  // A checkpoint says itself what no shape of its weights shows.
+  const std::string erf = folder_ / "erf";
+  ASSERT_EQ(run(with(with(start(erf), "--steps", "10", "--model-option", "gelu=erf"),
+                     "--model-option", "heads=2"))
+                .exit_code,
+            0);
+  std::vector<std::string> by_name = eval;
+  *(std::ranges::find(by_name, "--weights") + 1) = checkpoints(erf).back().string();
+  const Ended named = run(by_name);
+  ASSERT_EQ(named.exit_code, 0) << named.err;
+  EXPECT_THAT(named.err, HasSubstr("--model-option heads=2"));
+  EXPECT_EQ(Json::parse(named.out)["loss"], Json::parse(run({"eval", erf, "--json"}).out)["loss"]);
+  const Ended refused = run(with(by_name, "--model-option", "gelu=tanh"));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("--model-option gelu=tanh: "), HasSubstr("gelu=erf")));
+  EXPECT_EQ(run(with(by_name, "--model-option", "dropout=0.1")).exit_code, 0);
+
   const Ended other = run(with(eval, "--model-option", "heads=2"));
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, AllOf(HasSubstr("--model-option heads=2: "), HasSubstr("has heads=4")));

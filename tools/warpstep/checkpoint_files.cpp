@@ -118,13 +118,13 @@ fs::path chosen_checkpoint(const fs::path& run, std::string_view which) {
 
 // The best checkpoint.
 
-namespace {
-
-bool holds_progress(const fs::path& path) try {
+bool is_checkpoint(const fs::path& path) try {
   return fs::exists(path) && SafetensorsFile(path).metadata().contains("warpstep.config");
 } catch (const Error&) {
   return false;
 }
+
+namespace {
 
 Scored scored_of(const EvaluationRecord& evaluation) {
   return {evaluation.step, evaluation.epoch, evaluation.score.accuracy(), evaluation.score.loss()};
@@ -190,7 +190,7 @@ std::optional<Scored> score_or_rename(const fs::path& best, std::uint64_t step) 
 }  // namespace
 
 void require_no_checkpoint(const fs::path& path) {
-  if (holds_progress(path))
+  if (is_checkpoint(path))
     fail<UsageError>("{}: is a checkpoint of a run, which would be replaced; choose another name",
                      path.string());
 }

@@ -35,6 +35,9 @@ std::filesystem::path newest_checkpoint(const std::filesystem::path& run);
 // DataError that lists the existing ones.
 std::filesystem::path chosen_checkpoint(const std::filesystem::path& run, std::string_view which);
 
+// Whether a file is a checkpoint of a run, with its options.
+bool is_checkpoint(const std::filesystem::path& path);
+
 // For what is written as safetensors. UsageError when a run's checkpoint is there.
 void require_no_checkpoint(const std::filesystem::path& path);
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "data/text/tokenizer.h"
 #include "engine/core/error.h"
@@ -25,19 +26,45 @@ namespace warpstep::tools {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// The model options of a checkpoint's run, as options_of_huggingface() has them; the vocabulary
+// only where it is not the data's. Empty for a model with other settings.
+std::vector<std::string> options_of_checkpoint(const fs::path& file, const models::Model& model) {
+  const CheckpointInfo info = read_checkpoint_info(file);
+  const auto trained = std::ranges::find(models::zoo(), info.model, &models::Model::name);
+  if (trained == models::zoo().end() || trained->table != model.table) return {};
+  const auto config = parse_json<nlohmann::ordered_json>(info.config_json);
+  const nlohmann::ordered_json::json_pointer place("/options/model_option");
+  std::vector<std::string> assigned, options;
+  if (config.contains(place))
+    for (const auto& assignment : config.at(place))
+      if (assignment.is_string()) assigned.push_back(assignment.get<std::string>());
+  std::istringstream words(models::resolve_settings(*trained, assigned).text());
+  for (std::string word; words >> word;)
+    if (!word.starts_with("dropout=") && word != "vocabulary=0") options.push_back(word);
+  return options;
+}
+
+}  // namespace
+
 void adopt_config_beside(const StartWeights& weights, RunOptions& options) {
   if (weights.file.empty() || !models::find(options.model).is_text()) return;
-  const fs::path file = fs::path(weights.file).parent_path() / "config.json";
+  const bool of_run = is_checkpoint(weights.file);
+  const fs::path file =
+      of_run ? fs::path(weights.file) : fs::path(weights.file).parent_path() / "config.json";
   if (!fs::exists(file)) return;
-  const std::vector<std::string> theirs = models::options_of_huggingface(file);
+  const std::vector<std::string> theirs =
+      of_run ? options_of_checkpoint(file, models::find(options.model))
+             : models::options_of_huggingface(file);
   if (theirs.empty()) return;
   for (const std::string& given : options.model_option)
     for (const std::string& their : theirs)
       if (given != their && given.starts_with(their.substr(0, their.find('=') + 1)))
         fail<UsageError>(
-            "--model-option {}: {} has {} for the weights in {}; leave the option out, or move "
-            "the weights away from a config.json that is not theirs",
-            given, file.string(), their, weights.file);
+            "--model-option {}: {} has {} for the weights in {}; leave the option out{}", given,
+            file.string(), their, weights.file,
+            of_run ? "" : ", or move the weights away from a config.json that is not theirs");
   say("{}: --model-option {}\n", file.string(), fmt::join(theirs, " --model-option "));
   options.model_option.insert(options.model_option.begin(), theirs.begin(), theirs.end());
 }

@@ -7,9 +7,10 @@
 
 namespace warpstep::tools {
 
-// If transformers' config.json is beside the weights of a language model, its model options become
-// the run's, with a message. It is the only place that has the number of heads and the form of
-// GELU, which no shape shows. UsageError naming both for an option that was given another value.
+// If the weights of a language model are a run's checkpoint, or have transformers' config.json
+// beside them, the model options there become the run's, with a message. Only these places have the
+// number of heads and the form of GELU, which no shape shows. UsageError naming both for an option
+// that was given another value.
 void adopt_config_beside(const StartWeights& weights, RunOptions& options);
 
 // warpstep weights export

@@ -87,13 +87,13 @@ TEST_F(Again, APrecisionWithoutItsLossScaleContinuesAfterAnUpdate) {
       "train",       "mlp",  "--data",       data_, "--out",   out_, "--device", "ref",
       "--precision", "fp16", "--accumulate", "2",   "--batch", "4",  "--epochs", "9"};
   const std::vector<std::string> other{"train", "--resume", out_, "--precision", "fp32"};
-  ASSERT_EQ(steps("1", begun).exit_code, 0);
-  const Ended between = steps("2", other);
+  ASSERT_EQ(steps("3", begun).exit_code, 0);
+  const Ended between = steps("4", other);
   EXPECT_EQ(between.exit_code, 2);
   EXPECT_THAT(between.err, HasSubstr("is between two updates (--accumulate)"));
   EXPECT_THAT(between.err, HasSubstr("resume with --precision fp16"));
-  EXPECT_EQ(steps("2", {"train", "--resume", out_}).exit_code, 0);
-  EXPECT_EQ(steps("3", other).exit_code, 0);
+  EXPECT_EQ(steps("4", {"train", "--resume", out_}).exit_code, 0);
+  EXPECT_EQ(steps("5", other).exit_code, 0);
 }
 
 TEST_F(Again, ACompleteRunIsLeftAlone) {

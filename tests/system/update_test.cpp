@@ -99,6 +99,9 @@ TEST_F(UpdateOptions, AResumedRunEndsWithTheSameBits) {
   const Ended resumed = run({"train", "--resume", out_, "--steps", "0"});
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(tensors(checkpoints(alone).back()), tensors(checkpoints(out_).back()));
+  const Ended rest =
+      run(with(with_all(folder_ / "rest"), "--accumulate", "5", "--steps", "7", "--overwrite"));
+  EXPECT_THAT(rest.err, HasSubstr("note: the last 2 steps of the run update no weights"));
   const Ended refused = run({"train", "--resume", out_, "--accumulate", "2", "--epochs", "9"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--accumulate 2: the run in " + out_ + " has 4"));
@@ -115,6 +118,8 @@ TEST_F(UpdateOptions, WhatCannotBeMeantIsRefused) {
            {{"--label-smoothing", "1.5"}, "'1.5' is not a number from 0 to 1"},
            {{"--ema", "1"}, "'1' is not a number from 0 to below 1"},
            {{"--accumulate", "0"}, "'0' is not a whole number from 1 to"},
+           {{"--accumulate", "100", "--steps", "4"},
+            "--accumulate 100 is longer than the run of 4 steps: it would never update"},
            {{"--clip-norm", "-1"}, "'-1' is not a number from 0 on"},
            {{"--loss", "mse"}, "'mse' is not one of cross_entropy, nll"},
            {{"--optimizer", "lars", "--trust", "0"}, "nothing but biases would be trained"},

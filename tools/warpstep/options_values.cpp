@@ -14,6 +14,7 @@
 #include "engine/core/text.h"
 #include "models/zoo.h"
 #include "tools/warpstep/options.h"
+#include "tools/warpstep/progress.h"
 
 namespace warpstep::tools {
 
@@ -248,6 +249,11 @@ Optimizer optimizer_of(const RunOptions& o) {
 
 Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t steps_of_epoch,
                      const Progress& at) {
+  if (total_steps > 0 && total_steps < static_cast<std::int64_t>(o.accumulate))
+    fail<UsageError>(
+        "--accumulate {} is longer than the run of {}: it would never update the weights; give a "
+        "smaller one, or more --steps or --epochs",
+        o.accumulate, counted(total_steps, "step"));
   // Steps after the last whole accumulation make no update.
   const std::int64_t updates = std::max<std::int64_t>(1, total_steps / o.accumulate);
   Schedule schedule{.peak = o.lr,

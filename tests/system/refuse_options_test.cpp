@@ -142,6 +142,15 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
     expect_refused(train(c.more), 2, HasSubstr(c.message));
 }
 
+// What a script gives where a variable is unset, which would switch the option off.
+TEST_F(Refuse, EmptyFilesAndFolders) {
+  for (const char* option : {"--resume", "--weights", "--plugin", "--out", "--config"})
+    expect_refused({"train", "mlp", "--data", data_, option, ""}, 2,
+                   HasSubstr(std::string(option) + ": is empty; is a variable unset?"));
+  expect_refused({"eval", out_, "--logits", ""}, 2, HasSubstr("--logits: is empty"));
+  expect_refused({"export", ""}, 2, HasSubstr("is empty"));
+}
+
 TEST_F(Refuse, DevicesAndPrecisionsThatAreNotThere) {
   expect_refused(train({"--device", "cuda"}), 1, HasSubstr("driver"));
   expect_refused(

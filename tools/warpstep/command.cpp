@@ -255,6 +255,15 @@ CLI::Option* add_typed(CLI::App& app, const Option& option, bool* variable) {
   return app.add_flag(option.name, *variable);
 }
 
+// Empty, it would be taken for an option that is not given.
+bool names_a_place(const Option& option) {
+  return option.type.starts_with("FILE") || option.type == "DIR" || option.type == "RUN";
+}
+
+std::string empty_problem(const std::string& text) {
+  return text.empty() ? "is empty; is a variable unset?" : "";
+}
+
 }  // namespace
 
 Parser::Parser() : app_(std::make_shared<CLI::App>()) {}
@@ -277,6 +286,7 @@ void Parser::add(const Option& option) const {
   if (option.by_comma) added.delimiter(',')->allow_extra_args(false);
   if (std::holds_alternative<std::vector<double>*>(option.variable))
     added.delimiter(',');  // "0.5 0.5 0.5", as help shows it, or "0.5,0.5,0.5"
+  if (names_a_place(option)) added.check(CLI::Validator(empty_problem, ""));
   if (option.check.problem) added.check(CLI::Validator(option.check.problem, ""));
   if (!option.zero.empty())
     added.transform(CLI::Validator(
@@ -339,6 +349,7 @@ std::string full_name(const CLI::App& app) {
 
 // A pipe would block before its size is known.
 std::string regular_file(const std::string& path) {
+  if (path.empty()) return empty_problem(path);
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return "";
   return fmt::format(

@@ -1,6 +1,7 @@
 // `warpstep explain` as a user runs it: exit codes, what goes to stdout and what to stderr.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -71,6 +72,19 @@ TEST(ExplainCommand, PrintsTheSavingsOfRecomputing) {
   const Result unknown = run("cifar10cnn --device ref --recompute cnv1", true);
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.text, HasSubstr("did you mean conv1?"));
+}
+
+// It is to say what would not fit.
+TEST(ExplainCommand, NeedsNoArena) {
+  if (testing_support::sanitized()) GTEST_SKIP() << "sanitizers map terabytes";
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  const rlimit limited{rlim_t{4} << 30, before.rlim_max};
+  setrlimit(RLIMIT_AS, &limited);
+  const Result result = run("resnet50 --batch 128 --device cpu");
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.text, HasSubstr("peak at call"));
 }
 
 TEST(ExplainCommand, SpeaksJson) {

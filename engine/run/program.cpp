@@ -7,7 +7,8 @@
 
 namespace warpstep {
 
-Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store)
+Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store,
+                 bool allocates)
     : graph_(std::move(graph)),
       backend_(std::move(backend)),
       store_(std::move(store)),
@@ -16,9 +17,9 @@ Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<
   backend_->choose_layouts(graph_);
   store_sums_like_parameters(graph_);
   make_calls();
-  allocate();
+  allocate(allocates);
   slots_.assign(graph_.inputs.size(), nullptr);
-  find_addresses();
+  if (allocates) find_addresses();
 }
 
 namespace {
@@ -59,10 +60,10 @@ void Program::make_calls() {
     if (lanes_.used(lane)) side_[idx(lane)].stream = backend_->make_stream(precedence_of(lane));
 }
 
-void Program::allocate() {
+void Program::allocate(bool arena) {
   try {
     if (!store_) store_ = std::make_shared<Store>(backend_, graph_);
-    arena_ = backend_->allocate(plan_.arena_bytes);
+    if (arena) arena_ = backend_->allocate(plan_.arena_bytes);
   } catch (const DeviceLost&) {
     throw;
   } catch (const DeviceError& error) {

@@ -37,8 +37,10 @@ class Program {
  public:
   // Chooses layouts, binds kernels, plans and allocates the arena. Parameters are in `store`, in
   // its layouts; without one the program creates its own. Throws OutOfMemory, naming the peak, if
-  // the step does not fit into memory (see engine/run/step_memory.h).
-  Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store = nullptr);
+  // the step does not fit into memory (see engine/run/step_memory.h). Without `allocates` there is
+  // no arena: it can be explained, not run.
+  Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store = nullptr,
+          bool allocates = true);
 
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -82,7 +84,7 @@ class Program {
 
  private:
   void make_calls();
-  void allocate();
+  void allocate(bool arena);
   void begin_in(int lane);
   Precedence precedence_of(int lane) const;
   void wait_for_lanes(int node);

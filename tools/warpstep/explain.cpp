@@ -149,7 +149,7 @@ int explain_model(const ExplainOptions& options) {
   const std::shared_ptr<Backend> backend = backend_of(options);
   const StepOptions step = step_options(options, model, *backend);
   const Graph graph = models::build(model, build);
-  const Program program(compile_step(graph, step), backend);
+  const Program program(compile_step(graph, step), backend, nullptr, false);
   std::string title = heading(options, model);
   if (step.training && !step.recompute.empty()) {
     StepOptions plain = step;

@@ -283,7 +283,8 @@ void Parser::add(const Option& option) const {
                   : !option.check.choices.empty() ? option.check.choices
                                                   : type_of(option.variable));
   if (option.most > 0) added.expected(option.least, option.most);
-  if (option.by_comma) added.delimiter(',')->allow_extra_args(false);
+  if (option.by_comma) added.delimiter(',');
+  if (option.by_comma || option.repeats) added.allow_extra_args(false);
   if (std::holds_alternative<std::vector<double>*>(option.variable))
     added.delimiter(',');  // "0.5 0.5 0.5", as help shows it, or "0.5,0.5,0.5"
   if (names_a_place(option)) added.check(CLI::Validator(empty_problem, ""));

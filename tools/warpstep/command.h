@@ -66,6 +66,7 @@ struct Option {
   bool required = false;     // an error if it is missing
   int least = 0, most = 0;   // values of a list; most 0: any number
   bool by_comma = false;     // a list is one argument: 1,2.5
+  bool repeats = false;      // a list has one argument each time that the option is given
   std::string zero = {};     // a word that means 0, such as auto
   std::string initial = {};  // the default in help, else the variable's value; -: none
 };

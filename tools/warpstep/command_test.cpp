@@ -29,6 +29,7 @@ struct Options {
   std::uint64_t layers = 0;
   double price = 0;
   std::vector<double> tint{0, 0};
+  std::vector<std::string> skip;
   bool quiet = false;
 };
 
@@ -59,9 +60,11 @@ Run declare_paint(Parser parser) {
               .check = number_in_range(0, 1),
               .least = 2,
               .most = 2});
+  parser.add({.name = "--skip", .variable = &options->skip, .help = "a part", .repeats = true});
   parser.footer("Example:\n  warpstep paint house");
   return [options] {
     fmt::print("{} {} {}\n", options->model, options->batch, options->quiet);
+    for (const std::string& part : options->skip) fmt::print("without {}\n", part);
     return done;
   };
 }
@@ -177,6 +180,14 @@ TEST(Program, NamesTheNearestSubcommand) {
 TEST(Program, HelpIsAlsoACommand) {
   EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
   EXPECT_EQ(run({"help", "paint"}).out, run({"paint", "--help"}).out);
+}
+
+TEST(Program, ARepeatedOptionLeavesTheNextWordToOthers) {
+  EXPECT_EQ(run({"paint", "--skip", "door", "--skip", "roof", "house"}).out,
+            "house 128 false\nwithout door\nwithout roof\n");
+  const std::string both = config_file("skip = ['door', 'roof']");
+  EXPECT_EQ(run({"paint", "house", "--config", both.c_str()}).out,
+            "house 128 false\nwithout door\nwithout roof\n");
 }
 
 TEST(Program, NamesTheNearestOption) {

@@ -209,7 +209,8 @@ OptionGroup model_group() {
       {{{.name = "--model-option",
          .help = "a setting of the model, such as heads=12; may be repeated; `warpstep explain "
                  "gpt2` lists them",
-         .type = "NAME=VALUE"},
+         .type = "NAME=VALUE",
+         .repeats = true},
         &O::model_option,
         and_sample,
         Resume::never,
@@ -231,13 +232,16 @@ OptionGroup model_group() {
          .check = parsed_by([](const std::string& text) { parse_precision(text); })},
         &O::precision,
         and_sample},
-       {{.name = "--no-fuse", .help = "disable the fusion of this name; may be repeated"},
+       {{.name = "--no-fuse",
+         .help = "disable the fusion of this name; may be repeated",
+         .repeats = true},
         &O::no_fuse,
         and_sample},
        {{.name = "--recompute",
          .help = "do not keep the activations of the layers in this scope (layer1, layer1.0) "
                  "for the backward half, compute them again: less memory, more work; may be "
-                 "repeated"},
+                 "repeated",
+         .repeats = true},
         &O::recompute,
         with_step}}};
 }

@@ -304,7 +304,10 @@ TEST(OptionTable, ParsesEveryOption) {
     } else if (option.name != "model") {
       words.push_back(option.name);
       if (value.is_array())
-        for (const Json& element : value) words.push_back(typed(element));
+        for (const Json& element : value) {
+          if (element.is_string() && element != value.front()) words.push_back(option.name);
+          words.push_back(typed(element));
+        }
       else if (!value.is_boolean())
         words.push_back(typed(value));
     }

@@ -336,7 +336,8 @@ Run declare_runs(Parser parser) {
   parser.add({.name = "--filter",
               .variable = &request->filters,
               .help = "only runs with this value of a column or option; may be repeated",
-              .type = "KEY=VALUE"});
+              .type = "KEY=VALUE",
+              .repeats = true});
   parser.add({.name = "--csv", .variable = &request->csv, .help = "print CSV, times in seconds"});
   parser.add({.name = "--json", .variable = &request->json, .help = "print a JSON array"});
   parser.footer(

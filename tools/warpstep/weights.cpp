@@ -88,7 +88,8 @@ Run declare_weights_convert(Parser parser) {
   parser.add({.name = "--rename",
               .variable = &request->renames,
               .help = "rename a tensor, or the beginning of names up to a dot; may be repeated",
-              .type = "OLD=NEW"});
+              .type = "OLD=NEW",
+              .repeats = true});
   parser.add({.name = "--drop-optimizer",
               .variable = &request->drop_optimizer,
               .help = "leave out a checkpoint's optimizer.* tensors; the rest is a state_dict, of "

@@ -95,6 +95,25 @@ TEST_F(Runs, AreATableOfWhatDiffers) {
   EXPECT_EQ(killed["steps"], 12);
 }
 
+// Seeds beyond 2^53, which doubles do not tell apart.
+TEST_F(Runs, HaveLargeWholeNumbersAsTheyAre) {
+  const std::string runs = folder_ / "runs";
+  const auto set_seed = [&](const std::string& name, std::uint64_t seed) {
+    Json config = read_json(runs + name + "/config.json");
+    config["options"]["seed"] = seed;
+    put(runs + name + "/config.json", config.dump());
+  };
+  set_seed("/lr1e-2", 9007199254740993);
+  set_seed("/lr1e-3", 18446744073709551615U);
+  const std::string csv = run({"runs", runs, "--csv"}).out;
+  EXPECT_THAT(csv, AllOf(HasSubstr(",9007199254740993,"), HasSubstr(",18446744073709551615,")));
+  const auto found = [&](const std::string& filter) {
+    return Json::parse(run({"runs", runs, "--json", "--filter", filter}).out).size();
+  };
+  EXPECT_EQ(found("seed=9007199254740993"), 1U);
+  EXPECT_EQ(found("seed=9007199254740992"), 0U);
+}
+
 // The columns are the loss of the best evaluation, and the steps that were done.
 TEST_F(Runs, HaveColumnsOfTheirOwnForTheOptionsLossAndSteps) {
   const std::string runs = folder_ / "runs", nll = runs + "/nll";

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -181,7 +182,9 @@ std::string resolve_key(std::string key, const char* option) {
 bool is_same(const std::string& a, const std::string& b) {
   char *end_a = nullptr, *end_b = nullptr;
   const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
-  return a == b || (!a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y);
+  constexpr double exact = 1ULL << 53;  // beyond, doubles are equal of different whole numbers
+  return a == b ||
+         (!a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y && std::abs(x) < exact);
 }
 
 // "loss=nll" means the option, and would find nothing.
@@ -267,6 +270,12 @@ profiler::Cell csv_cell(const RunRecord& run, const std::string& key) {
     return run.best && run.items == Items::images ? profiler::Cell(run.best->accuracy)
                                                   : profiler::Cell();
   if (key == "steps") return static_cast<std::int64_t>(run.steps);
+  if (const auto option = run.options.find(option_of(key));
+      std::ranges::find(fixed_keys, key) == fixed_keys.end() && option != run.options.end() &&
+      option->is_number_integer())
+    return option->is_number_unsigned() && option->get<std::uint64_t>() > INT64_MAX
+               ? profiler::Cell(text_of(run, key))
+               : profiler::Cell(option->get<std::int64_t>());
   if (const double value = value_of(run, key); !std::isnan(value)) return value;
   return key == "time" || key == "loss" ? profiler::Cell() : text_of(run, key);
 }

@@ -483,6 +483,14 @@ int guarded(const CLI::App& app, const std::function<int()>& body) {
   }
 }
 
+// What does not is reported as without help.
+bool name_commands(const CLI::App& app, std::span<const char* const> words) {
+  if (words.empty() || subcommand_names(app).empty()) return true;
+  const auto named =
+      app.get_subcommands([&](const CLI::App* command) { return command->get_name() == words[0]; });
+  return named.empty() ? words[0][0] == '-' : name_commands(*named[0], words.subspan(1));
+}
+
 // It is a failure if stdout could not be written, unless its reader went away.
 int flushed(const CLI::App& app, int code) {
   errno = 0;
@@ -544,7 +552,7 @@ int run_program(std::initializer_list<std::string> order,
         std::vector<const char*> words(arguments.begin(), arguments.end());
         if (words.size() > 1 && words[1] == std::string_view("help")) {
           words.erase(words.begin() + 1);
-          words.push_back("--help");
+          if (name_commands(app, std::span(words).subspan(1))) words.push_back("--help");
         }
         app.parse(static_cast<int>(words.size()), words.data());
         const auto given = std::find_if(runs.begin(), runs.end(),

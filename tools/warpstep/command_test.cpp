@@ -180,6 +180,15 @@ TEST(Program, NamesTheNearestSubcommand) {
 TEST(Program, HelpIsAlsoACommand) {
   EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
   EXPECT_EQ(run({"help", "paint"}).out, run({"paint", "--help"}).out);
+  EXPECT_EQ(run({"help", "box", "open"}).out, run({"box", "open", "--help"}).out);
+  for (const std::vector<const char*>& typo : {std::vector{"piant"}, std::vector{"box", "opne"}}) {
+    std::vector<const char*> words{"help"};
+    words.insert(words.end(), typo.begin(), typo.end());
+    const Outcome outcome = run(words), without = run(typo);
+    EXPECT_EQ(outcome.code, usage);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(outcome.err, without.err);
+  }
 }
 
 TEST(Program, ARepeatedOptionLeavesTheNextWordToOthers) {

@@ -127,6 +127,12 @@ TEST_F(Sample, NamesMistakesWithTheirFix) {
   refused(sample({"--prompt", ""}), 2, "--prompt: is empty");
   refused(sample({"--prompt-ids", "0,99"}), 2, "--prompt-ids: there is no token 99");
   refused(sample({"--ids", "--stop", "x"}), 2, "leave out --ids");
+  const Ended longer = run(sample({"--prompt", "cat", "--sequence", "2000"}));
+  EXPECT_EQ(longer.exit_code, 2);
+  EXPECT_THAT(longer.err,
+              AllOf(HasSubstr("--sequence 2000: the weights were trained with a context "
+                              "of "),
+                    testing::Not(HasSubstr("--model-option"))));
   refused({"sample", path("nothing")}, 1, "there is no such run directory or checkpoint");
   refused({"sample", "gpt2"}, 2, "gpt2 is a model, not a run; give its weights: --weights FILE");
   const std::string weights = run_() + "/best.safetensors";

@@ -144,6 +144,10 @@ TEST_F(Weights, OfOtherImagesNameTheirChannelsOrSize) {
   expect_refused({"eval", run_, "--data", gray}, 1,
                  HasSubstr("gray/test: the run was trained on RGB images, and these are gray; "
                            "convert them, for example with: mogrify -define"));
+  ASSERT_EQ(run({"data", "pack", gray, folder_ / "packed"}).exit_code, 0);
+  expect_refused(
+      {"eval", run_, "--data", folder_ / "packed"}, 1,
+      HasSubstr("the run was trained on RGB images, and these are gray; convert them\n"));
   expect_refused({"eval", run_, "--data", large}, 1,
                  AllOf(HasSubstr("the run was trained on images of 8x8x3"),
                        HasSubstr("scale them with --eval-transforms resize=8x8")));

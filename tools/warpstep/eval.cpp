@@ -342,11 +342,12 @@ void require_same_kind(const Subject& subject, Source& source) {
     return text.ends_with("x1") ? "gray" : text.ends_with("x3") ? "RGB" : "other";
   };
   if (!shape.empty() && std::string_view(colour(shape)) != colour(now))
-    fail<DataError>(
-        "{}: the run was trained on {} images, and these are {}; convert them, for example with: "
-        "mogrify {} *.png",
-        source.dataset->path(), colour(shape), colour(now),
-        colour(now) == std::string_view("gray") ? "-define png:color-type=2" : "-colorspace Gray");
+    fail<DataError>("{}: the run was trained on {} images, and these are {}; convert them{}",
+                    source.dataset->path(), colour(shape), colour(now),
+                    !source.dataset->kind().ends_with("folder") ? ""
+                    : colour(now) == std::string_view("gray")
+                        ? ", for example with: mogrify -define png:color-type=2 *.png"
+                        : ", for example with: mogrify -colorspace Gray *.png");
   const auto* const classes = fields::member(then, "classes");
   if (classes == nullptr || !classes->is_array()) return;
   std::vector<std::string> names;

@@ -34,6 +34,22 @@ void declare_subject(const Parser& parser, SubjectRequest& request) {
               .help = "use the weights themselves even if the checkpoint has their average"});
 }
 
+namespace {
+
+// Other contexts are only for weights that are not trained yet.
+void require_context(const RunOptions& options) {
+  const models::Model& model = models::find(options.model);
+  if (!model.is_text()) return;
+  const std::int64_t context =
+      models::resolve_settings(model, options.model_option).whole_or("context", 0);
+  if (context > 0 && options.sequence > context)
+    fail<UsageError>(
+        "--sequence {}: the weights were trained with a context of {}; give at most {}",
+        options.sequence, context, context);
+}
+
+}  // namespace
+
 Subject::Subject(const Parser& parser, const SubjectRequest& request, const RunOptions& typed,
                  std::initializer_list<std::string_view> handled)
     : options(typed), request_(request), checkpoint_given_(parser.given("--checkpoint")) {
@@ -46,6 +62,7 @@ Subject::Subject(const Parser& parser, const SubjectRequest& request, const RunO
     if (!weights)
       fail<UsageError>("{} is a model, not a run; give its weights: --weights FILE", request.run);
     adopt_config_beside(request.weights, options);
+    require_context(options);
     return;
   }
   checkpoint_ = chosen();
@@ -61,6 +78,7 @@ Subject::Subject(const Parser& parser, const SubjectRequest& request, const RunO
   if (weights && !parser.given("--model-option")) of_run = std::exchange(options.model_option, {});
   adopt_config_beside(request.weights, options);
   if (options.model_option.empty()) options.model_option = std::move(of_run);
+  require_context(options);
 }
 
 fs::path Subject::file() const {

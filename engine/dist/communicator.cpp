@@ -318,8 +318,13 @@ void Communicator::wait(Done done, Silent silent) {
 
 void Communicator::wait_until(const std::function<bool()>& done) const {
   const auto since = SteadyClock::now();
+  // The device waits for a rank that has ended as for one that is late.
+  const auto is_left = [&] {
+    return SteadyClock::now() - since > options_.patience && look_due() &&
+           activities_.another_ended();
+  };
   while (!done())
-    if (await(since, device_spin_for) && !done())
+    if ((await(since, device_spin_for) || is_left()) && !done())
       give_up(since, "an exchange between the GPUs of all ranks");
 }
 

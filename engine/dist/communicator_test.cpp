@@ -290,6 +290,23 @@ TEST(Communicator, WaitsNoLongerForAProcessThatHasEndedWhenTheJobIsToEnd) {
   EXPECT_THAT(said, AllOf(HasSubstr("and the job is to end"), HasSubstr("its process has ended")));
 }
 
+// A device does not notice it: its kernel waits for the other's without end.
+TEST(Communicator, WaitsNoLongerForADeviceWhereAProcessHasEnded) {
+  std::string said;
+  as_ranks(2,
+           [&](Communicator& communicator) {
+             if (communicator.world().rank == 1) return end_as_rank_1(communicator);
+             communicator.share_memory();
+             try {
+               communicator.wait_until([] { return false; });
+             } catch (const PeerError& error) {
+               said = error.what();
+             }
+           },
+           {.patience = std::chrono::milliseconds(20)});
+  EXPECT_THAT(said, HasSubstr("its process has ended"));
+}
+
 // As when rank 1 writes the last checkpoint.
 TEST(Communicator, WaitsForALivingRankWhenTheJobIsToEnd) {
   const std::atomic<bool> stop{true};

@@ -40,21 +40,18 @@ if(TARGET warpstep_cuda_emulated)  # its schedules: the test refers to them weak
   target_link_libraries(op_cuda_emulated_test PRIVATE -Wl,--no-as-needed warpstep_fake_cuda -Wl,--as-needed)
 endif()
 
-# The engine's own parts, on the reference backend if they need one. For AddressSanitizer, fusions without the steps on the
-# reference, whose kernels op_ref_test has.
+# The engine's own parts, on the reference backend if they need one: all of its files with tests but for those that start
+# threads and those with a program of their own. For AddressSanitizer, fusions without the steps on the reference, whose
+# kernels op_ref_test has.
 set(engine "${root}/engine")
+set(engine_threads ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/phase_test.cpp
+                   ${engine}/core/thread_test.cpp ${engine}/core/run_delay_test.cpp ${engine}/core/cpus_test.cpp
+                   ${engine}/core/cpu_peak_test.cpp ${engine}/run/feeder_test.cpp ${engine}/dist/communicator_test.cpp
+                   ${engine}/dist/tcp_test.cpp)
+file(GLOB_RECURSE engine_tests CONFIGURE_DEPENDS ${engine}/*_test.cpp)
+list(REMOVE_ITEM engine_tests ${engine_threads} ${engine}/core/wheel_versions_test.cpp ${engine}/files/weights_test.cpp)
 warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResultAlone*"
-  SOURCES ${engine}/core/types_test.cpp ${engine}/core/random_test.cpp ${engine}/core/text_test.cpp
-          ${engine}/core/pixels_test.cpp ${engine}/core/checksum_test.cpp ${engine}/core/wheels_test.cpp
-          ${engine}/core/scratch_test.cpp
-          ${engine}/graph/graph_test.cpp ${engine}/graph/step_state_test.cpp
-          ${engine}/passes/passes_test.cpp ${engine}/passes/reduce_test.cpp
-          ${engine}/passes/fuse_test.cpp ${engine}/passes/fuse_norm_conv_test.cpp
-          ${engine}/passes/inference_test.cpp ${engine}/passes/optimizer_test.cpp ${engine}/passes/decode_test.cpp
-          ${engine}/run/backend_test.cpp ${engine}/run/store_test.cpp ${engine}/run/program_test.cpp ${engine}/run/numerics_test.cpp
-          ${engine}/run/trainer_test.cpp ${engine}/run/decode_test.cpp ${engine}/run/evaluate_test.cpp
-          ${engine}/files/checkpoint_test.cpp ${engine}/files/safetensors_test.cpp
-          ${engine}/files/safetensors_values_test.cpp largest_allocation.cpp
+  SOURCES ${engine_tests} largest_allocation.cpp
           placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
@@ -91,10 +88,7 @@ add_dependencies(wheel_versions_test standin_module standin_dnn_914 standin_dnn_
 
 # ThreadSanitizer delays a handler until its thread returns from sigwait(), which never happens here.
 warpstep_test(engine_threads_test TIER host TSAN_FILTER "-SignalThread.RunsTheHandlersOfOthers"
-  SOURCES ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp ${engine}/core/phase_test.cpp
-          ${engine}/core/thread_test.cpp ${engine}/core/run_delay_test.cpp
-          ${engine}/core/cpus_test.cpp ${engine}/core/cpu_peak_test.cpp
-          ${engine}/run/feeder_test.cpp ${engine}/dist/communicator_test.cpp ${engine}/dist/tcp_test.cpp
+  SOURCES ${engine_threads}
   LINK warpstep::engine)
 
 warpstep_test(weights_test TIER host SOURCES ${engine}/files/weights_test.cpp huggingface_test.cpp

@@ -180,10 +180,10 @@ class Trainer {
   void take_batch(const Progress& launched);
   void now_at(Activity::Kind kind, std::uint64_t step) const;  // for other ranks
   bool stops(const std::atomic<bool>& stop) const;
-  // The ranks' sum; they also agree on whether one of them is to stop.
+  // Whether one of the ranks is to stop; then all do.
   bool agree_to_stop(const std::atomic<bool>& stop);
-  // Of a step also whether a gradient of any rank is not finite: one that only accumulates does not
-  // exchange them.
+  // The ranks' sum, with the same agreement. Of a step also whether a gradient of any rank is not
+  // finite: a step that only accumulates exchanges none.
   Score of_all_ranks(const Score& own, const std::atomic<bool>& stop,
                      std::uint32_t* overflow = nullptr);
   const Batch& next_batch();

@@ -5,6 +5,7 @@ The loader reads an empty entry of a run path as the current directory, and reso
 program started in an untrusted folder would run libraries from it.
 """
 import argparse
+import os
 import pathlib
 import struct
 import subprocess
@@ -66,11 +67,10 @@ def self_test(compiler):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--compiler", default="c++")
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     if arguments.self_test:
-        return self_test(arguments.compiler)
+        return self_test(os.environ.get("CXX", "c++"))
     files = [f for name in ("bin", "lib") for f in sorted((arguments.build / name).glob("*"))
              if f.is_file() and not f.is_symlink() and run_paths(f.read_bytes()) is not None]
     if not files:

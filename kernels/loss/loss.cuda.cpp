@@ -75,10 +75,12 @@ std::unique_ptr<Kernel> bind(const Top1&, const Operands& operands) {
 
 std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
   const RowsShape shape = rows_shape(operands.in_shape(0), operands.stored_in(0).back(), 0);
+  // A multiprocessor of Hopper and of Blackwell's data-centre parts has 228 KB of shared memory.
+  const int generation = operands.context.settings.kernel_capability / 10;
   return launch_kernel(
       "softmax_xent",
-      [op, shape, dtype = operands.dtype_in(0), ticket = Ticket(operands.context)](const Buffers& b,
-                                                                                   CudaStream& s) {
+      [op, shape, dtype = operands.dtype_in(0), ticket = Ticket(operands.context),
+       keeps_rows = generation == 9 || generation == 10](const Buffers& b, CudaStream& s) {
         softmax_xent(shape,
                      {.logits = b.in[0],
                       .labels = as<std::int32_t>(b.in[1]),
@@ -89,7 +91,8 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
                       .d_logits = op.gradient ? b.out[2] : nullptr,
                       .state = op.scaled ? as<StepState>(b.in.back()) : nullptr,
                       .workspace = b.workspace,
-                      .ticket = ticket.word()},
+                      .ticket = ticket.word(),
+                      .keeps_rows = keeps_rows},
                      dtype, s.handle());
       },
       softmax_xent_workspace(shape));

@@ -42,6 +42,9 @@ struct XentBuffers {
   const StepState* state = nullptr;
   void* workspace = nullptr;
   std::uint32_t* ticket = nullptr;
+  // Whether a block may keep a long row of 16 bits, up to 99 KB, in shared memory while it writes
+  // the gradient: for devices of which a multiprocessor has room for two.
+  bool keeps_rows = false;
 };
 std::size_t softmax_xent_workspace(const RowsShape& shape);
 void softmax_xent(const RowsShape& shape, const XentBuffers& buffers, DType dtype,

@@ -38,7 +38,7 @@ struct Xent {
         plans(b.plans),
         ticket(std::vector<std::uint32_t>{0}) {}
   // Loss, top-1 and gradient, one after the other.
-  std::vector<float> run(bool gradient, const StepState* state) const {
+  std::vector<float> run(bool gradient, const StepState* state, bool keeps_rows = false) const {
     const Array<float> loss(1);
     const Array<std::int32_t> correct(1);
     const Floats d_logits(batch.dtype, batch.logits.size());
@@ -52,7 +52,8 @@ struct Xent {
                   .d_logits = gradient ? d_logits.data() : nullptr,
                   .state = state,
                   .workspace = workspace.data(),
-                  .ticket = ticket.data()},
+                  .ticket = ticket.data(),
+                  .keeps_rows = keeps_rows},
                  batch.dtype, nullptr);
     EXPECT_EQ(ticket.value(), 0U);
     std::vector<float> all{loss.value(), static_cast<float>(correct.value())};
@@ -80,7 +81,8 @@ struct Xent {
 void expect_xent(const Batch& b, const StepState* state = nullptr, double loss_scale = 1) {
   const Xent xent(b);
   for (const bool gradient : {false, true})
-    xent.expect(settled([&] { return xent.run(gradient, state); }), loss_scale);
+    for (const bool keeps_rows : {false, true})
+      xent.expect(settled([&] { return xent.run(gradient, state, keeps_rows); }), loss_scale);
 }
 
 class LossCuda : public ::testing::TestWithParam<DType> {
@@ -106,7 +108,8 @@ void expect_nan(const Batch& b) {
                 .labels = labels.data(),
                 .loss = loss.data(),
                 .correct = correct.data(),
-                .d_logits = d_logits.data()},
+                .d_logits = d_logits.data(),
+                .keeps_rows = true},
                b.dtype, nullptr);
   top1(b.shape, logits.data(), labels.data(), alone.data(), b.dtype, nullptr);
   EXPECT_TRUE(std::isnan(loss.value()));
@@ -116,8 +119,8 @@ void expect_nan(const Batch& b) {
   EXPECT_EQ(alone.value(), e.correct);
 }
 
-// Rows of a group of lanes and of a whole block.
-constexpr std::size_t few_and_many[] = {10, 5001};
+// Rows of a group of lanes, of a whole block, and in 16 bits in shared memory.
+constexpr std::size_t few_and_many[] = {10, 5001, 9001};
 
 // As std::max_element: a NaN is the first maximum in the first place, and nowhere else.
 TEST_P(LossCuda, Nan) {
@@ -197,6 +200,31 @@ TEST(LossCudaRows, MayBeMoreThanBlocks) {
   const Batch b(DType::f16, 1420, 520, 4, 1);
   const Xent xent(b);
   xent.expect(xent.run(true, nullptr), 1);
+}
+
+// In place, too: a block copies its next row while it writes over this one.
+TEST(LossCudaRows, OfSharedMemoryMayBeMoreThanBlocks) {
+  Batch b(DType::bf16, 271, 8203, 4, 1);
+  b.labels[2] = b.labels[266] = -1;  // the first row of a block with two, and the second
+  const Xent xent(b);
+  const std::vector<float> apart = xent.run(true, nullptr, true);
+  xent.expect(apart, 1);
+  const Array<float> loss(1);
+  const Array<std::int32_t> correct(1);
+  const Memory workspace(softmax_xent_workspace(b.shape));
+  const Floats in_place(b.dtype, b.logits);
+  softmax_xent(b.shape,
+               {.logits = in_place.data(),
+                .labels = xent.labels.data(),
+                .loss = loss.data(),
+                .correct = correct.data(),
+                .d_logits = in_place.data(),
+                .workspace = workspace.data(),
+                .ticket = xent.ticket.data(),
+                .keeps_rows = true},
+               b.dtype, nullptr);
+  EXPECT_EQ(loss.value(), apart[0]);
+  EXPECT_EQ(in_place.values(), std::vector<float>(apart.begin() + 2, apart.end()));
 }
 
 }  // namespace

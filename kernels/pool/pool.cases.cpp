@@ -45,6 +45,7 @@ static void add_pool(List list) {
            Size{"window 1", 3, 3, 5, 7, 1, 1, 0},
            Size{"rows left over", 3, 7, 9, 17},
            Size{"overlapping 3x3 stride 2 padding 1", 3, 9, 7, 24, 3, 2, 1},
+           Size{"overlapping 3x3 stride 2, a row and a column left over", 2, 8, 10, 9, 3, 2, 0},
            Size{"overlapping 3x3 stride 1 padding 1", 1, 6, 5, 5, 3, 1, 1},
            Size{"2x2 stride 1 padding 1", 1, 5, 4, 3, 2, 1, 1},
            Size{"gaps: 2x2 stride 3", 3, 11, 8, 30, 2, 3, 0},

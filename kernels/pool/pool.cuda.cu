@@ -88,6 +88,37 @@ __global__ void __launch_bounds__(pool_threads)
   best.finish(pool.relu, y + out, index + out);
 }
 
+// 3x3 windows with stride 2, those of residual networks' stems: nine loads in flight. x is
+// read 2.25 times, but once from memory.
+template <class T>
+__global__ void __launch_bounds__(pool_threads, 2)
+    max_pool_3x3(const T* __restrict__ x, T* __restrict__ y, std::uint8_t* __restrict__ index,
+                 Pooling pool) {
+  await_previous();
+  constexpr int width = vector_width<T>;
+  const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
+  if (thread >= pool.count) return;
+  const Position at = position(pool, thread);
+  const int top = at.row * 2 - pool.padding, left = at.column * 2 - pool.padding;
+  const auto is_inside = [&](int k) {
+    const int row = top + k / 3, column = left + k % 3;
+    return row >= 0 && row < pool.height && column >= 0 && column < pool.width;
+  };
+  Packed<T, width> square[9];
+#pragma unroll
+  for (int k = 0; k < 9; ++k)
+    if (is_inside(k))
+      square[k] = read<width>(
+          x + place(at, top + k / 3, left + k % 3, pool.height, pool.width, pool.vectors) * width);
+  // If no element is above -inf, the window's first position in the image.
+  Best<width> best(static_cast<unsigned>((top < 0 ? -top * 3 : 0) + (left < 0 ? -left : 0)));
+#pragma unroll
+  for (int k = 0; k < 9; ++k)
+    if (is_inside(k)) best.take(square[k], static_cast<unsigned>(k));
+  const std::size_t out = std::size_t{thread} * width;
+  best.finish(pool.relu, y + out, index + out);
+}
+
 // Any window. Where windows overlap, x is read several times, from the caches.
 template <class T>
 __global__ void __launch_bounds__(pool_threads, 4)
@@ -127,7 +158,9 @@ void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* inde
     const Pooling pool = pooling<T>("max_pool", shape, shape.out_height, shape.out_width);
     const LaunchShape over{
         .grid = blocks_for(pool.count, pool_threads), .block = pool_threads, .stream = stream};
-    const auto kernel = side_by_side_2x2(shape) ? max_pool_2x2<T> : max_pool_any<T>;
+    const auto kernel = side_by_side_2x2(shape)  ? max_pool_2x2<T>
+                        : overlapping_3x3(shape) ? max_pool_3x3<T>
+                                                 : max_pool_any<T>;
     launch_next("max_pool", kernel, over, static_cast<const T*>(x), static_cast<T*>(y), index,
                 pool);
   });
@@ -138,8 +171,8 @@ void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* inde
 namespace {
 
 template <int width>
-__device__ inline void load_bytes(const std::uint8_t* from, unsigned (&bytes)[width]) {
-  const Packed<std::uint8_t, width> packed = read<width>(from);
+__device__ inline void unpack_bytes(const Packed<std::uint8_t, width>& packed,
+                                    unsigned (&bytes)[width]) {
   unsigned words[width / 4];
   std::memcpy(words, &packed.word, sizeof words);
 #pragma unroll
@@ -155,7 +188,7 @@ struct FromWindows {
   template <class T>
   __device__ void load(const T* d_y, const std::uint8_t* index, std::size_t from) {
     cuda::load(d_y + from, d);
-    load_bytes(index + from, where);
+    unpack_bytes(read<width>(index + from), where);
   }
 };
 
@@ -191,6 +224,54 @@ __global__ void __launch_bounds__(pool_threads)
   const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
   spread_2x2<T, vector_width<T>>(d_y, index, d_x, pool, position(pool, thread));
+}
+
+// The adjoint of 3x3 windows with stride 2. A thread writes a 2x2 tile whose first row and column
+// are even, counted with the padding: four windows reach into it, of which it reads each once,
+// where one pixel after the other would read nine times. Sums are in the order of gather().
+template <class T>
+__global__ void __launch_bounds__(pool_threads, 4)
+    max_pool_grad_3x3(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
+                      T* __restrict__ d_x, Pooling pool) {
+  await_previous();
+  constexpr int width = vector_width<T>;
+  const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
+  if (thread >= pool.count) return;
+  const Position at = position(pool, thread);
+  // Of the windows above and left, above, left, and at the tile's first pixel; unpacked where used.
+  Packed<T, width> d[4];
+  Packed<std::uint8_t, width> where[4];
+  bool is_window[4];
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const int row = at.row - 1 + w / 2, column = at.column - 1 + w % 2;
+    is_window[w] = row >= 0 && row < pool.out_height && column >= 0 && column < pool.out_width;
+    if (!is_window[w]) continue;
+    const std::size_t own =
+        place(at, row, column, pool.out_height, pool.out_width, pool.vectors) * width;
+    d[w] = read<width>(d_y + own);
+    where[w] = read<width>(index + own);
+  }
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    const int row = 2 * at.row - pool.padding + p / 2,
+              column = 2 * at.column - pool.padding + p % 2;
+    if (row < 0 || row >= pool.height || column < 0 || column >= pool.width) continue;
+    float sum[width] = {};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const int in_row = p / 2 + 2 - w / 2 * 2, in_column = p % 2 + 2 - w % 2 * 2;
+      if (in_row > 2 || in_column > 2 || !is_window[w]) continue;
+      float own[width];
+      unsigned at_k[width];
+      unpack(d[w], own);
+      unpack_bytes(where[w], at_k);
+#pragma unroll
+      for (int n = 0; n < width; ++n)
+        sum[n] += at_k[n] == static_cast<unsigned>(in_row * 3 + in_column) ? own[n] : 0;
+    }
+    store(d_x + place(at, row, column, pool.height, pool.width, pool.vectors) * width, sum);
+  }
 }
 
 // The adjoint of any window: a thread writes one vector of d_x, which it sums in f32 over the
@@ -256,10 +337,9 @@ __global__ void __launch_bounds__(pool_threads, 4)
 
 // One thread for each vector of x, or of the tiles that cover it.
 template <class T>
-Pooling pooling_of_gradient(const char* name, const PoolShape& shape) {
-  const bool tiles = side_by_side_2x2(shape);
-  return pooling<T>(name, shape, tiles ? (shape.height + 1) / 2 : shape.height,
-                    tiles ? (shape.width + 1) / 2 : shape.width);
+Pooling pooling_of_gradient(const char* name, const PoolShape& shape, bool tiles) {
+  const auto extent = [&](int x) { return tiles ? (x + shape.padding + 1) / 2 : x; };
+  return pooling<T>(name, shape, extent(shape.height), extent(shape.width));
 }
 
 std::int64_t pixels_of(const PoolShape& shape) {
@@ -272,10 +352,14 @@ void max_pool_grad(const PoolShape& shape, const void* d_y, const std::uint8_t* 
                    DType dtype, cudaStream_t stream) {
   dispatch("max_pool_grad", dtype, [&]<class T>() {
     if (empty(shape.batch, shape.height, shape.width, shape.channels)) return;
-    const Pooling pool = pooling_of_gradient<T>("max_pool_grad", shape);
+    const bool side_by_side = side_by_side_2x2(shape), overlapping = overlapping_3x3(shape);
+    const Pooling pool =
+        pooling_of_gradient<T>("max_pool_grad", shape, side_by_side || overlapping);
     const LaunchShape over{
         .grid = blocks_for(pool.count, pool_threads), .block = pool_threads, .stream = stream};
-    const auto kernel = side_by_side_2x2(shape) ? max_pool_grad_2x2<T> : max_pool_grad_any<T>;
+    const auto kernel = side_by_side  ? max_pool_grad_2x2<T>
+                        : overlapping ? max_pool_grad_3x3<T>
+                                      : max_pool_grad_any<T>;
     launch_next("max_pool_grad", kernel, over, static_cast<const T*>(d_y), index,
                 static_cast<T*>(d_x), pool);
   });
@@ -291,12 +375,13 @@ void max_pool_grad_sums(const PoolShape& shape, const void* d_y, const std::uint
   if (empty(shape.batch, shape.height, shape.width, shape.channels))
     return column_sums(d_x, sums, 0, shape.channels, dtype, workspace, ticket, stream);
   dispatch("max_pool_grad_sums", dtype, [&]<class T>() {
-    const Pooling pool = pooling_of_gradient<T>("max_pool_grad_sums", shape);
+    const bool tiles = side_by_side_2x2(shape);
+    const Pooling pool = pooling_of_gradient<T>("max_pool_grad_sums", shape, tiles);
     const auto into = column_sums_into<T>("max_pool_grad_sums", sums, pool.count / pool.vectors,
                                           row_blocks(pixels_of(shape), shape.channels),
-                                          shape.channels, workspace, ticket);
-    const auto kernel = side_by_side_2x2(shape) ? max_pool_grad_sums_kernel<T, true>
-                                                : max_pool_grad_sums_kernel<T, false>;
+                                          shape.channels, workspace, tickets);
+    const auto kernel =
+        tiles ? max_pool_grad_sums_kernel<T, true> : max_pool_grad_sums_kernel<T, false>;
     launch_next("max_pool_grad_sums", kernel, launch_shape(into, stream),
                 static_cast<const T*>(d_y), index, static_cast<T*>(d_x), pool, into);
   });

@@ -82,6 +82,10 @@ inline bool side_by_side_2x2(const PoolShape& shape) {
   return shape.window == 2 && shape.stride == 2 && shape.padding == 0;
 }
 
+inline bool overlapping_3x3(const PoolShape& shape) {
+  return shape.window == 3 && shape.stride == 2;
+}
+
 inline bool empty(std::int64_t batch, std::int64_t height, std::int64_t width,
                   std::int64_t channels) {
   return batch == 0 || height == 0 || width == 0 || channels == 0;

@@ -191,21 +191,31 @@ void fuse_linear_dgrad_gelu(Graph& graph, const FuseOptions&) {
 // The field by which an op also computes the column sums of what it writes.
 bool* bias_gradient_of(AnyOp& op) {
   if (auto* relu = std::get_if<ReluGrad>(&op)) return &relu->bias_gradient;
+  if (auto* gelu = std::get_if<GeluGrad>(&op)) return &gelu->bias_gradient;
+  if (auto* norm = std::get_if<LayerNormGrad>(&op)) return &norm->bias_gradient;
   if (auto* pool = std::get_if<MaxPoolGrad>(&op)) return &pool->bias_gradient;
+  return nullptr;
+}
+
+// Likewise a weight gradient: whether it gives its layer's bias gradient.
+bool* gives_bias_gradient(AnyOp& op) {
+  if (auto* conv = std::get_if<ConvWeightGrad>(&op)) return &conv->conv.bias;
+  if (auto* linear = std::get_if<LinearWeightGrad>(&op)) return &linear->bias;
   return nullptr;
 }
 
 void fuse_dgrad_bias(Graph& graph, const FuseOptions&) {
   const std::vector<int> producers = graph.producers();
   for (Node& node : graph.nodes) {
-    auto* wgrad = std::get_if<ConvWeightGrad>(&node.op);
-    const int writer = wgrad && wgrad->conv.bias ? producers[idx(node.in[1])] : -1;
+    bool* bias = gives_bias_gradient(node.op);
+    const int writer = bias && *bias ? producers[idx(node.in[1])] : -1;
     if (writer < 0) continue;
     Node& dgrad = graph.nodes[idx(writer)];
     bool* bias_gradient = bias_gradient_of(dgrad.op);
-    if (!bias_gradient || *bias_gradient) continue;  // two layers may share a d_z
+    if (!bias_gradient || dgrad.out[0] != node.in[1]) continue;
+    if (*bias_gradient) continue;  // two layers may share a d_z
     *bias_gradient = true;
-    wgrad->conv.bias = false;
+    *bias = false;
     dgrad.out.push_back(node.out.back());
     node.out.pop_back();
   }
@@ -323,10 +333,6 @@ constexpr std::array table{
     FusionRow{fusion::add_norm_dgrad,
               "the norm's adjoint adds the gradients of its output's two users while it reads them",
               FuseStage::backward, fuse_add_norm_grad},
-    FusionRow{fusion::dgrad_bias,
-              "the adjoint of a relu or a pool sums what it writes: the convolution's bias "
-              "gradient, without a separate pass",
-              FuseStage::backward, fuse_dgrad_bias},
     FusionRow{fusion::linear_dgrad_relu,
               "the layer keeps its relu's signs as bits, by which the next layer's data gradient "
               "masks what it writes; it sums the bias gradient, too",
@@ -335,6 +341,10 @@ constexpr std::array table{
               "the layer's data gradient applies the adjoint of the GELU before it to what it "
               "writes; it sums the bias gradient, too",
               FuseStage::backward, fuse_linear_dgrad_gelu},
+    FusionRow{fusion::dgrad_bias,
+              "the adjoint of a relu, a GELU, a layer norm or a pool sums what it writes: the bias "
+              "gradient of the layer before it, without a separate pass",
+              FuseStage::backward, fuse_dgrad_bias},
     FusionRow{fusion::updates, "every parameter's update in one call over one arena",
               FuseStage::updates, fuse_updates},
     FusionRow{fusion::conv_pool,

@@ -59,7 +59,8 @@ bool applies(std::string_view row, std::string_view model) {
       of_text{"add+layer_norm", "softmax+xent", "updates"},
       of_gelu{"linear+gelu", "linear.dgrad+gelu"};  // with tanh and biases: GPT-2's
   if (model == "residual") return of_norms.contains(row) || of_residual.contains(row);
-  if (model == "gpt2") return of_text.contains(row) || of_gelu.contains(row);
+  // Layer norms' adjoints give the bias gradients of what comes before them.
+  if (model == "gpt2") return of_text.contains(row) || of_gelu.contains(row) || row == "dgrad+bias";
   if (model == "gpt2-nano") return of_text.contains(row);
   if (row == "add+layer_norm" || of_gelu.contains(row)) return false;
   if (model == "mlp" && of_convolutions.contains(row)) return false;
@@ -120,7 +121,7 @@ TEST(Fuse, RefusesARowThatItDoesNotHave) {
           "conv+relu, linear+relu, linear+gelu, norm+relu, norm+add+relu, add+layer_norm, "
           "softmax+xent, "
           "add+norm.dgrad, "
-          "dgrad+bias, linear.dgrad+relu, linear.dgrad+gelu, updates, conv+pool, conv+statistics, "
+          "linear.dgrad+relu, linear.dgrad+gelu, dgrad+bias, updates, conv+pool, conv+statistics, "
           "dgrad+norm.dgrad, norm.dgrad+norm.dgrad, norm+conv, join+conv"));
 }
 
@@ -210,6 +211,21 @@ TEST(FuseGradients, SumsTheColumnsOfAValueOnce) {
   }
   EXPECT_EQ(summed, 1);
   EXPECT_EQ(with_bias, 1);
+}
+
+// Where no product takes the GELU's adjoint, that sums the bias gradient of the layer before it.
+TEST(FuseGradients, SumsTheColumnsOfAGelusAdjoint) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {4, 6}});
+  const Tensor labels = g.input("labels", {DType::i32, {4}});
+  const Tensor h = gelu(linear("fc1", x, {.out = 8}), {.tanh = true});
+  cross_entropy(linear("fc2", h, {.out = 10}), labels);
+  const auto gelus = [&](const std::set<std::string, std::less<>>& disabled) {
+    return texts(fuse(differentiate(g), FuseStage::backward, {true, disabled}), "gelu.dgrad");
+  };
+  EXPECT_EQ(gelus({}), std::vector<std::string>{});
+  EXPECT_EQ(gelus({"linear.dgrad+gelu"}), std::vector<std::string>{"fc1: tanh +bias"});
+  EXPECT_EQ(gelus({"linear.dgrad+gelu", "dgrad+bias"}), std::vector<std::string>{"fc1: tanh"});
 }
 
 // The stem's relu goes into the pool; the first block's end adds the shortcut's norm, which is

@@ -341,11 +341,12 @@ std::unique_ptr<Kernel> with_bias_grad(std::unique_ptr<Kernel> weight_grad,
   return launch_kernel(
       name,
       [weight_grad = std::move(weight_grad), rows, channels, bias = op.conv.bias,
-       dtype = shape.dtype, ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
+       dtype = shape.dtype, tickets = Ticket(operands.context, column_sums_tickets(channels))](
+          const Buffers& b, CudaStream& s) {
         weight_grad->enqueue(s, b);
         if (!bias) return;
         if (are_whole_vectors(channels, dtype))
-          column_sums(b.in[1], b.out[1], rows, channels, dtype, b.workspace, ticket.word(),
+          column_sums(b.in[1], b.out[1], rows, channels, dtype, b.workspace, tickets.word(),
                       s.handle());
         else
           column_sums_unaligned(b.in[1], channels, b.out[1], rows, channels, dtype, s.handle());

@@ -31,6 +31,16 @@ void add_gelu(List list) {
       c.smooth = false;
       gelu(input(c, "x", {DType::f32, {5, 33}}, {Fill::Kind::extreme, 1e30}), {.tanh = tanh});
     });
+  // The channels are whole vectors of 16 bytes or not, the rows fill a block or many.
+  for (const bool tanh : {false, true})
+    for (const Shape& shape : {Shape{6, 48}, Shape{3, 5, 7, 17}, Shape{1030, 264}, Shape{1, 8}})
+      list.add(fmt::format("{} gradient with sums of {}", tanh ? "tanh" : "erf", shape.text()),
+               [&](Case& c) {
+                 const Type type{DType::f32, shape};
+                 record(c, GeluGrad{.tanh = tanh, .bias_gradient = true},
+                        {input(c, "d_y", type), input(c, "x", type, {Fill::Kind::centered, 4})});
+               })
+          .fusion = fusion::dgrad_bias;
   // In place: the unit takes over the sum's buffer, but its adjoint reads what it took.
   list.add("chain in place", [](Case& c) {
     const Tensor x = input(c, "x", {DType::f32, {3, 4, 4, 5}});

@@ -137,6 +137,7 @@ std::unique_ptr<Kernel> bind(const Gelu& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const GeluGrad& op, const Operands& operands) {
+  if (op.bias_gradient) refuse_fusion(operands, fusion::dgrad_bias);
   return with_stored(operands.out().type.dtype, [&]<class T>() {
     return host_kernel("vector loops", [loop = op.tanh ? gelu_tanh_grad<T> : gelu_erf_grad<T>,
                                         count = operands.out_shape().count()](const Buffers& b) {

@@ -3,6 +3,7 @@
 // logistic function 10. Not measured yet; shares of the peak go to bench/RECORDS.md.
 #include "kernels/gelu/gelu.cuda.h"
 
+#include "kernels/pointwise/column_sums.cuh"
 #include "kernels/pointwise/elementwise.cuh"
 
 namespace warpstep::cuda {
@@ -53,6 +54,7 @@ struct GeluTanhGrad {
 };
 struct GeluErfGrad {
   static constexpr bool binary = true;
+  static constexpr unsigned rows_ahead = 2;
   __device__ float operator()(float d_y, float x) const {
     const float c = within(x, erf_border);
     return d_y * (normal_share(c) + c * expf(-0.5F * c * c) * 0.398942280F);
@@ -81,6 +83,21 @@ void gelu_grad(bool tanh, const void* d_y, const void* x, void* d_x, std::int64_
     launch_unit<GeluTanhGrad>("gelu_grad", d_y, x, d_x, count, dtype, stream);
   else
     launch_elementwise<GeluErfGrad>("gelu_grad", d_y, x, d_x, count, dtype, stream);
+}
+
+void gelu_grad_sums(bool tanh, const void* d_y, const void* x, void* d_x, void* sums,
+                    std::int64_t rows, std::int64_t channels, DType dtype, void* workspace,
+                    std::uint32_t* tickets, cudaStream_t stream) {
+  dispatch("gelu_grad_sums", dtype, [&]<class T>() {
+    const auto launch_of = [&]<class F>() {
+      launch_elementwise_sums<T, F>("gelu_grad_sums", d_y, x, d_x, sums, rows, channels, workspace,
+                                    tickets, stream);
+    };
+    if (tanh)
+      launch_of.template operator()<GeluTanhGrad<T>>();
+    else
+      launch_of.template operator()<GeluErfGrad>();
+  });
 }
 
 }  // namespace warpstep::cuda

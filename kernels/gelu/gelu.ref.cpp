@@ -24,10 +24,11 @@ std::unique_ptr<Kernel> bind(const Gelu& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const GeluGrad& op, const Operands& operands) {
-  return host_kernel("loops", [op, count = operands.out_shape().count()](const Buffers& b) {
-    for (std::int64_t i = 0; i < count; ++i)
-      as<double>(b.out[0])[i] =
-          as<double>(b.in[0])[i] * gelu_at(as<double>(b.in[1])[i], op.tanh).slope;
+  return host_kernel("loops", [op, x = operands.out_shape()](const Buffers& b) {
+    double* d_x = as<double>(b.out[0]);
+    for (std::int64_t i = 0; i < x.count(); ++i)
+      d_x[i] = as<double>(b.in[0])[i] * gelu_at(as<double>(b.in[1])[i], op.tanh).slope;
+    if (op.bias_gradient) column_sums(d_x, x.count(), x.back(), as<double>(b.out[1]));
   });
 }
 

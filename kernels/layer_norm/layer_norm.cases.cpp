@@ -50,18 +50,21 @@ void add_residual(List& list, const LayerNormSize& size, bool bias) {
 }
 
 // The adjoint for numbers that are not a forward's own: the mean of h is not 0.
-void add_grad(List& list, const LayerNormSize& size, bool bias, bool sum) {
-  const std::string form =
-      std::string(bias ? "" : " without bias") + (sum ? ", gradient of two users" : ", gradient");
-  list.add(size.label + form, [&](Case& c) {
+void add_grad(List& list, const LayerNormSize& size, bool bias, bool sum, bool bias_gradient) {
+  const std::string form = std::string(bias ? "" : " without bias") +
+                           (sum ? ", gradient of two users" : ", gradient") +
+                           (bias_gradient ? ", its sums" : "");
+  const auto build = [&](Case& c) {
     const Type type{DType::f32, {size.rows, size.channels}}, rows{DType::f32, {size.rows}};
     std::vector<Tensor> in{input(c, "d_y", type), input(c, "s", type, size.fill),
                            input(c, "gamma", {DType::f32, {size.channels}}), input(c, "mean", rows),
                            input(c, "inv_std", rows, {Kind::around, 2})};
     if (sum) in.push_back(input(c, "d_s2", type));
-    record(c, LayerNormGrad{.bias = bias, .sum = sum}, in);
+    record(c, LayerNormGrad{.bias = bias, .sum = sum, .bias_gradient = bias_gradient}, in);
     c.heavy = size.heavy;
-  });
+  };
+  Case& added = list.add(size.label + form, build);
+  if (bias_gradient) added.fusion = fusion::dgrad_bias;
 }
 
 void add_layer_norm(List list) {
@@ -81,14 +84,17 @@ void add_layer_norm(List list) {
        }) {
     for (const bool bias : {true, false}) {
       for (const bool add : {false, true}) add_norm_of(list, size, {.bias = bias, .add = add});
-      for (const bool sum : {false, true}) add_grad(list, size, bias, sum);
+      for (const bool sum : {false, true})
+        for (const bool sums : {false, true}) add_grad(list, size, bias, sum, sums);
       add_residual(list, size, bias);
     }
   }
   // Rows for every block of an adjoint more than once, and rows that no block holds.
-  add_grad(list, {"2200 rows of 8", 2200, 8}, true, false);
+  for (const bool sums : {false, true})
+    add_grad(list, {"2200 rows of 8", 2200, 8}, true, false, sums);
   add_residual(list, {"2 rows of 6200", 2, 6200}, true);
-  add_grad(list, {"2 rows of 6200", 2, 6200}, false, false);
+  for (const bool sums : {false, true})
+    add_grad(list, {"2 rows of 6200", 2, 6200}, false, false, sums);
   // A variance from the mean of the squares has no digit left here. Not for a sum, which rounds by
   // 6e-5 itself.
   add_norm_of(list, {"mean 1e3, deviation 1, 1600 channels", 4, 1600, {Kind::around, 1e3}, false},

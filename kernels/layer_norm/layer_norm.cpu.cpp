@@ -116,6 +116,7 @@ void LayerNormParts::merge(void* workspace, std::int64_t kind, float* sums) cons
 }  // namespace
 
 std::unique_ptr<Kernel> bind(const LayerNormGrad& op, const Operands& operands) {
+  if (op.bias_gradient) refuse_fusion(operands, fusion::dgrad_bias);
   const LayerNormChunks chunks{operands.in_shape(0)[0], operands.in_shape(0)[1]};
   const LayerNormParts parts{chunks, op.bias ? 2 : 1};
   auto kernel = host_kernel(

@@ -47,10 +47,11 @@ std::unique_ptr<Kernel> bind(const LayerNormGrad& op, const Operands& operands) 
                          .inv_std = as<float>(b.in[4]),
                          .d_s = b.out[0],
                          .d_gamma = b.out[1],
-                         .d_beta = op.bias ? b.out[2] : nullptr},
+                         .d_beta = op.bias ? b.out[2] : nullptr,
+                         .d_s_sums = op.bias_gradient ? b.out.back() : nullptr},
                         dtype, b.workspace, s.handle());
       },
-      layer_norm_grad_workspace(shape, op.bias, dtype));
+      layer_norm_grad_workspace(shape, 1 + (op.bias ? 1 : 0) + (op.bias_gradient ? 1 : 0), dtype));
 }
 
 }  // namespace warpstep::cuda

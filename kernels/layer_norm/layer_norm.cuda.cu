@@ -182,16 +182,66 @@ struct GradRows {
   const T *d_y, *s, *second;
   const float *gamma, *mean, *inv_std;
   T* d_s;
-  float* partials;  // [blocks][d_gamma and, with a bias, d_beta][channels]
-  bool bias;
+  float* partials;  // [blocks][d_gamma, with a bias d_beta, with d_s_sums those][channels]
+  bool bias, d_s_sums;
+
+  __device__ unsigned results() const { return 1 + (bias ? 1 : 0) + (d_s_sums ? 1 : 0); }
 };
 
 // A thread's vectors of the sums over the block's rows: in registers, or for rows of any width in
-// the block's own partial sums, of which each thread has its channels.
+// the block's own partial sums, of which each thread has its channels. There is no room in
+// registers for those of d_s, which are in shared memory.
 template <class D>
 struct OwnSums {
   float gamma[D::resident ? D::vectors : 1][D::width] = {};
   float beta[D::resident ? D::vectors : 1][D::width] = {};
+};
+
+// Sums of a block in shared memory, for each of the rows that it treats at once. The quads of the
+// group's threads are next to each other, so that its accesses have no conflicts.
+template <class D>
+struct SharedSums {
+  static constexpr unsigned quads_a_vector = D::width / 4;
+  static constexpr unsigned quads = D::resident ? D::group * D::vectors * quads_a_vector : 1;
+  float4 of_rows[D::together][quads];
+
+  static __device__ unsigned place(int j, unsigned q) {
+    return (static_cast<unsigned>(j) * quads_a_vector + q) * D::group + D::member();
+  }
+  static __device__ unsigned channel_of(unsigned quad) {
+    const unsigned vector = quad / (D::group * quads_a_vector) * D::group + quad % D::group;
+    return vector * D::width + quad / D::group % quads_a_vector * 4;
+  }
+  __device__ void put(int j, const float (&values)[D::width]) {
+#pragma unroll
+    for (unsigned q = 0; q < quads_a_vector; ++q)
+      of_rows[D::row_of_block()][place(j, q)] =
+          make_float4(values[4 * q], values[4 * q + 1], values[4 * q + 2], values[4 * q + 3]);
+  }
+  __device__ void add(int j, const float (&values)[D::width]) {
+#pragma unroll
+    for (unsigned q = 0; q < quads_a_vector; ++q) {
+      float4& sum = of_rows[D::row_of_block()][place(j, q)];
+      sum = make_float4(sum.x + values[4 * q], sum.y + values[4 * q + 1], sum.z + values[4 * q + 2],
+                        sum.w + values[4 * q + 3]);
+    }
+  }
+  // Writes the sums of all rows, added in order; the whole block calls it.
+  __device__ void write(unsigned channels, float* to) const {
+    __syncthreads();
+    for (unsigned quad = threadIdx.x; quad < quads; quad += norm_block) {
+      const unsigned channel = channel_of(quad);
+      if (channel >= channels) continue;
+      float4 sum = of_rows[0][quad];
+#pragma unroll
+      for (unsigned row = 1; row < D::together; ++row) {
+        const float4 more = of_rows[row][quad];
+        sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+      }
+      *reinterpret_cast<float4*>(to + channel) = sum;
+    }
+    __syncthreads();  // before the next sums are put
+  }
 };
 
 template <int width>
@@ -243,10 +293,10 @@ struct GradPart {
   }
 };
 
-// d_s of one row; adds d_y h and d_y to the sums.
+// d_s of one row; adds d_y h, d_y and d_s to the sums.
 template <class T, class D>
 __device__ inline void row_gradient(const GradRows<T>& of, const RowShape& shape, unsigned row,
-                                    OwnSums<D>& sums, float* own) {
+                                    OwnSums<D>& sums, SharedSums<D>& d_s_sums, float* own) {
   constexpr int width = D::width;
   const auto count = static_cast<float>(shape.real);
   GradPart<T, D> part{of, std::size_t{row} * shape.channels, of.mean[row], of.inv_std[row], {}, {},
@@ -280,6 +330,7 @@ __device__ inline void row_gradient(const GradRows<T>& of, const RowShape& shape
     }
     store(of.d_s + part.begin + channel, d_s);
     if constexpr (D::resident) {
+      if (of.d_s_sums) d_s_sums.add(j, d_s);
 #pragma unroll
       for (int i = 0; i < width; ++i) {
         sums.gamma[j][i] += of_gamma[i];
@@ -288,45 +339,22 @@ __device__ inline void row_gradient(const GradRows<T>& of, const RowShape& shape
     } else {
       add_quads(own + channel, of_gamma);
       if (of.bias) add_quads(own + shape.channels + channel, d_y);
+      if (of.d_s_sums) add_quads(own + (of.results() - 1) * shape.channels + channel, d_s);
     }
   });
 }
 
-// Writes the sums of the block's rows of threads, added in order through shared memory.
-template <class D>
-__device__ inline void write_added(const float (&own)[D::vectors][D::width], const RowShape& shape,
-                                   float* to) {
-  constexpr unsigned quads = D::group * D::vectors * D::width / 4;
-  static_assert(quads <= norm_block);
-  __shared__ float4 tile[D::together][quads];
-  __syncthreads();  // readers of an earlier call are done
-  D::each(shape.columns, [&](int j, unsigned channel) {
-    store_quads(&tile[D::row_of_block()][channel / 4].x, own[j]);
-  });
-  __syncthreads();
-  const unsigned quad = threadIdx.x;
-  if (quad >= shape.channels / 4) return;
-  float4 sum = tile[0][quad];
-#pragma unroll
-  for (unsigned row = 1; row < D::together; ++row) {
-    const float4 more = tile[row][quad];
-    sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
-  }
-  *reinterpret_cast<float4*>(to + std::size_t{quad} * 4) = sum;
-}
-
-template <class D>
-__device__ inline void write_sums(const OwnSums<D>& sums, const RowShape& shape, bool bias,
-                                  float* own) {
-  if constexpr (D::together > 1) {
-    write_added<D>(sums.gamma, shape, own);
-    if (bias) write_added<D>(sums.beta, shape, own + shape.channels);
-  } else {
-    D::each(shape.columns, [&](int j, unsigned channel) {
-      store_quads(own + channel, sums.gamma[j]);
-      if (bias) store_quads(own + shape.channels + channel, sums.beta[j]);
-    });
-  }
+// Writes the block's sums: those of d_s, and then through the same memory the others.
+template <class T, class D>
+__device__ inline void write_sums(const OwnSums<D>& sums, SharedSums<D>& shared,
+                                  const GradRows<T>& of, const RowShape& shape, float* own) {
+  const auto write_own = [&](const float(&values)[D::vectors][D::width], float* to) {
+    D::each(shape.columns, [&](int j, unsigned) { shared.put(j, values[j]); });
+    shared.write(shape.channels, to);
+  };
+  if (of.d_s_sums) shared.write(shape.channels, own + (of.results() - 1) * shape.channels);
+  write_own(sums.gamma, own);
+  if (of.bias) write_own(sums.beta, own + shape.channels);
 }
 
 // Blocks per multiprocessor; a thread with 32 channels needs more than the 128 registers of two.
@@ -339,28 +367,36 @@ template <class T, class D>
 __global__ void __launch_bounds__(norm_block, adjoint_resident<D>)
     layer_norm_grad_kernel(GradRows<T> of, RowShape shape) {
   const auto partials = [&] {  // not kept while the rows are added: registers are scarce
-    return of.partials + std::size_t{blockIdx.x} * (of.bias ? 2 : 1) * shape.channels;
+    return of.partials + std::size_t{blockIdx.x} * of.results() * shape.channels;
   };
   float* own = nullptr;
   OwnSums<D> sums;
-  if constexpr (!D::resident) {
+  __shared__ SharedSums<D> shared;
+  if constexpr (D::resident) {
+    if (of.d_s_sums) D::each(shape.columns, [&](int j, unsigned) { shared.put(j, sums.gamma[j]); });
+  } else {
     own = partials();
     D::each(shape.columns, [&](int, unsigned channel) {
-      store_quads(own + channel, sums.gamma[0]);
-      if (of.bias) store_quads(own + shape.channels + channel, sums.beta[0]);
+      for (unsigned result = 0; result < of.results(); ++result)
+        store_quads(own + result * shape.channels + channel, sums.gamma[0]);
     });
   }
   const unsigned step = gridDim.x * D::together;
   for (unsigned row = blockIdx.x * D::together + D::row_of_block(); row < shape.rows; row += step)
-    row_gradient<T>(of, shape, row, sums, own);
-  if constexpr (D::resident) write_sums(sums, shape, of.bias, partials());
+    row_gradient<T>(of, shape, row, sums, shared, own);
+  if constexpr (D::resident) write_sums<T>(sums, shared, of, shape, partials());
 }
+
+template <class T>
+struct Results {
+  T *first, *second, *third;  // as in the partial sums
+};
 
 // Adds the blocks' partial sums, a quad of channels (x) by a few threads (y).
 template <class T>
 __global__ void __launch_bounds__(column_threads)
     layer_norm_grad_sums(const float* __restrict__ partials, unsigned blocks, unsigned quads,
-                         unsigned channels, T* __restrict__ d_gamma, T* __restrict__ d_beta) {
+                         unsigned channels, Results<T> results) {
   const Place place{threadIdx.x, threadIdx.y, blockDim.x, blockDim.y};
   const unsigned quad = blockIdx.x * blockDim.x + place.column;
   float total[4] = {};
@@ -369,8 +405,12 @@ __global__ void __launch_bounds__(column_threads)
                     total);
   sum_column(total, place);
   if (place.row > 0 || quad >= quads) return;
-  const unsigned first = quad * 4;
-  store(first < channels ? d_gamma + first : d_beta + (first - channels), total);
+  const unsigned result = quad * 4 / channels;
+  store((result == 0   ? results.first
+         : result == 1 ? results.second
+                       : results.third) +
+            quad * 4 % channels,
+        total);
 }
 
 // The threads of a block: so many for each quad that the partial sums of all `blocks` are on their
@@ -389,12 +429,13 @@ unsigned blocks_of(const RowShape& shape) {
 
 }  // namespace
 
-std::size_t layer_norm_grad_workspace(const LayerNormShape& shape, bool bias, DType dtype) {
+std::size_t layer_norm_grad_workspace(const LayerNormShape& shape, int results, DType dtype) {
   std::size_t bytes = 0;
   dispatch("layer_norm_grad", dtype, [&]<class T>() {
     const RowShape rows = row_shape<T>("layer_norm_grad", shape);
     divide<T>(rows, [&]<class D>() {
-      bytes = std::size_t{blocks_of<T, D>(rows)} * (bias ? 2 : 1) * rows.channels * sizeof(float);
+      bytes = std::size_t{blocks_of<T, D>(rows)} * static_cast<std::size_t>(results) *
+              rows.channels * sizeof(float);
     });
   });
   return bytes;
@@ -406,7 +447,10 @@ void layer_norm_grad(const LayerNormShape& shape, const LayerNormGradBuffers& bu
     const RowShape rows = row_shape<T>("layer_norm_grad", shape);
     if (rows.real == 0) return;
     auto* partials = static_cast<float*>(workspace);
-    const bool bias = buffers.d_beta != nullptr;
+    const bool bias = buffers.d_beta != nullptr, d_s_sums = buffers.d_s_sums != nullptr;
+    auto *d_gamma = static_cast<T*>(buffers.d_gamma), *d_beta = static_cast<T*>(buffers.d_beta),
+         *of_d_s = static_cast<T*>(buffers.d_s_sums);
+    const Results<T> results{d_gamma, bias ? d_beta : of_d_s, of_d_s};
     unsigned blocks = 0;
     if (rows.rows > 0)
       divide<T>(rows, [&]<class D>() {
@@ -415,15 +459,15 @@ void layer_norm_grad(const LayerNormShape& shape, const LayerNormGradBuffers& bu
                {.grid = blocks, .block = norm_block, .stream = stream},
                GradRows<T>{static_cast<const T*>(buffers.d_y), static_cast<const T*>(buffers.s),
                            static_cast<const T*>(buffers.second), buffers.gamma, buffers.mean,
-                           buffers.inv_std, static_cast<T*>(buffers.d_s), partials, bias},
+                           buffers.inv_std, static_cast<T*>(buffers.d_s), partials, bias, d_s_sums},
                rows);
       });
-    const unsigned quads = rows.channels / 4 * (bias ? 2 : 1);
+    const unsigned quads = rows.channels / 4 * (1U + (bias ? 1U : 0U) + (d_s_sums ? 1U : 0U));
     static_assert(adjoint_blocks <= column_threads * rows_a_thread);
     const dim3 block = block_of_sums(blocks);
     launch("layer_norm_grad_sums", layer_norm_grad_sums<T>,
            {.grid = blocks_for(quads, block.x), .block = block, .stream = stream}, partials, blocks,
-           quads, rows.channels, static_cast<T*>(buffers.d_gamma), static_cast<T*>(buffers.d_beta));
+           quads, rows.channels, results);
   });
 }
 

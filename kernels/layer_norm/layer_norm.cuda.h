@@ -33,10 +33,12 @@ struct LayerNormGradBuffers {
   const float* gamma = nullptr;                                // [channels]
   const float *mean = nullptr, *inv_std = nullptr;             // [rows]
   void* d_s = nullptr;                                         // may be d_y
-  void *d_gamma = nullptr, *d_beta = nullptr;  // [channels] in d_y's dtype; d_beta may be null
+  // [channels] in d_y's dtype; d_beta and the sum of d_s over the rows may be null.
+  void *d_gamma = nullptr, *d_beta = nullptr, *d_s_sums = nullptr;
 };
-// Two launches: d_s with partial sums in the workspace, then d_gamma and d_beta. Deterministic.
-std::size_t layer_norm_grad_workspace(const LayerNormShape& shape, bool bias, DType dtype);
+// Two launches: d_s with partial sums in the workspace, which has room for so many results, then
+// the results. Deterministic.
+std::size_t layer_norm_grad_workspace(const LayerNormShape& shape, int results, DType dtype);
 void layer_norm_grad(const LayerNormShape& shape, const LayerNormGradBuffers& buffers, DType dtype,
                      void* workspace, cudaStream_t stream);
 

@@ -60,6 +60,8 @@ std::unique_ptr<Kernel> bind(const LayerNormGrad& op, const Operands& operands) 
         d_s[c] = inv_std * (gamma[c] * d_y[c] - mean_g - h * mean_gh) + more;
       }
     }
+    if (op.bias_gradient)
+      column_sums(as<double>(b.out[0]), rows * channels, channels, as<double>(b.out.back()));
   });
 }
 

@@ -22,9 +22,10 @@ std::unique_ptr<Kernel> bind_relu_grad_with_sums(const Operands& operands) {
         });
   return launch_kernel(
       "relu_grad_sums",
-      [=, ticket = Ticket(operands.context)](const Buffers& b, CudaStream& s) {
+      [=, tickets = Ticket(operands.context, column_sums_tickets(channels))](const Buffers& b,
+                                                                             CudaStream& s) {
         relu_grad_sums(b.in[0], b.in[1], b.out[0], b.out[1], rows, channels, dtype, b.workspace,
-                       ticket.word(), s.handle());
+                       tickets.word(), s.handle());
       },
       column_sums_workspace(rows, channels));
 }

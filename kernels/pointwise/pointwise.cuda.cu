@@ -329,44 +329,6 @@ __global__ void __launch_bounds__(column_threads, 4)
   finish_column_sums(into, sum);
 }
 
-// Reads d_y and y and writes d_x: 131072 x 8 in f16 are 6.3 MB, 1.5 us; a pass over d_x for its
-// sums would be a third more. d_x may be d_y, as each element is read and written by one thread: no
-// __restrict__.
-template <class T>
-__global__ void __launch_bounds__(column_threads)
-    relu_grad_sums_kernel(const T* d_y, const T* y, T* d_x, ColumnSums<T> into) {
-  await_previous();
-  constexpr int width = vector_width<T>;
-  float sum[width] = {};
-  const unsigned end = into.column() < into.columns ? into.end() : 0;
-  for (unsigned first = into.begin() + threadIdx.y; first < end;
-       first += blockDim.y * rows_a_thread) {
-    Packed<T, width> from_d_y[rows_a_thread], from_y[rows_a_thread];  // 0 after the end
-    const auto place = [&](unsigned j) {
-      return (std::size_t{first + j * blockDim.y} * into.columns + into.column()) * width;
-    };
-#pragma unroll
-    for (unsigned j = 0; j < rows_a_thread; ++j) {
-      if (first + j * blockDim.y >= end) continue;
-      from_d_y[j] = read<width>(d_y + place(j));
-      from_y[j] = read<width>(y + place(j));
-    }
-#pragma unroll
-    for (unsigned j = 0; j < rows_a_thread; ++j) {
-      float d[width], of[width];
-      unpack(from_d_y[j], d);
-      unpack(from_y[j], of);
-#pragma unroll
-      for (int i = 0; i < width; ++i) {
-        d[i] = of[i] <= 0 ? 0 : d[i];
-        sum[i] += d[i];
-      }
-      if (first + j * blockDim.y < end) store(d_x + place(j), d);
-    }
-  }
-  finish_column_sums(into, sum);
-}
-
 }  // namespace
 
 void bias_relu(void* y, const void* bias, bool relu, std::int64_t rows, std::int64_t channels,
@@ -388,26 +350,27 @@ std::size_t column_sums_workspace(std::int64_t rows, std::int64_t channels) {
 }
 
 void column_sums(const void* x, void* sums, std::int64_t rows, std::int64_t channels, DType dtype,
-                 void* workspace, std::uint32_t* ticket, cudaStream_t stream) {
+                 void* workspace, std::uint32_t* tickets, cudaStream_t stream) {
   dispatch("column_sums", dtype, [&]<class T>() {
     if (channels == 0) return;
     const auto into = column_sums_into<T>("column_sums", sums, index32("column_sums", "rows", rows),
-                                          row_blocks(rows, channels), channels, workspace, ticket);
+                                          row_blocks(rows, channels), channels, workspace, tickets);
     launch_next("column_sums", column_sums_kernel<T>, launch_shape(into, stream),
                 static_cast<const T*>(x), into);
   });
 }
 
+std::size_t column_sums_tickets(std::int64_t channels) {
+  constexpr std::int64_t a_block = most_columns * vector_width<float>;
+  return static_cast<std::size_t>((channels + a_block - 1) / a_block);
+}
+
 void relu_grad_sums(const void* d_y, const void* y, void* d_x, void* sums, std::int64_t rows,
-                    std::int64_t channels, DType dtype, void* workspace, std::uint32_t* ticket,
+                    std::int64_t channels, DType dtype, void* workspace, std::uint32_t* tickets,
                     cudaStream_t stream) {
   dispatch("relu_grad_sums", dtype, [&]<class T>() {
-    if (channels == 0) return;
-    const auto into =
-        column_sums_into<T>("relu_grad_sums", sums, index32("relu_grad_sums", "rows", rows),
-                            row_blocks(rows, channels), channels, workspace, ticket);
-    launch_next("relu_grad_sums", relu_grad_sums_kernel<T>, launch_shape(into, stream),
-                static_cast<const T*>(d_y), static_cast<const T*>(y), static_cast<T*>(d_x), into);
+    launch_elementwise_sums<T, ReluGradOf>("relu_grad_sums", d_y, y, d_x, sums, rows, channels,
+                                           workspace, tickets, stream);
   });
 }
 

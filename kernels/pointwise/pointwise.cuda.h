@@ -44,16 +44,18 @@ void bias_relu(void* y, const void* bias, bool relu, std::int64_t rows, std::int
                DType dtype, cudaStream_t stream);
 
 // sums[c] = sum over rows of x[r][c], deterministic: each block sums rows, and the last block to
-// finish adds the blocks in order (one launch). `workspace` has column_sums_workspace() bytes;
-// `ticket` is one word that is 0 before and after the launch.
+// finish over the same columns adds the blocks in order (one launch). `workspace` has
+// column_sums_workspace() bytes; `tickets` are column_sums_tickets() words that are 0 before and
+// after the launch.
 std::size_t column_sums_workspace(std::int64_t rows, std::int64_t channels);
+std::size_t column_sums_tickets(std::int64_t channels);
 void column_sums(const void* x, void* sums, std::int64_t rows, std::int64_t channels, DType dtype,
-                 void* workspace, std::uint32_t* ticket, cudaStream_t stream);
+                 void* workspace, std::uint32_t* tickets, cudaStream_t stream);
 
-// relu_grad() over [rows, channels], and column_sums() of d_x with its workspace and ticket, in one
-// launch.
+// relu_grad() over [rows, channels], and column_sums() of d_x with its workspace and tickets, in
+// one launch.
 void relu_grad_sums(const void* d_y, const void* y, void* d_x, void* sums, std::int64_t rows,
-                    std::int64_t channels, DType dtype, void* workspace, std::uint32_t* ticket,
+                    std::int64_t channels, DType dtype, void* workspace, std::uint32_t* tickets,
                     cudaStream_t stream);
 
 // bias_relu() and column_sums() for rows that are not a multiple of 16 bytes: those of convolutions

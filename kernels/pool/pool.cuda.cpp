@@ -20,10 +20,11 @@ std::unique_ptr<Kernel> bind_with_sums(const PoolShape& shape, const Operands& o
         });
   return launch_kernel(
       "max_pool_grad_sums",
-      [shape, dtype = operands.dtype_out(), ticket = Ticket(operands.context)](const Buffers& b,
-                                                                               CudaStream& s) {
+      [shape, dtype = operands.dtype_out(),
+       tickets = Ticket(operands.context, column_sums_tickets(shape.channels))](const Buffers& b,
+                                                                                CudaStream& s) {
         max_pool_grad_sums(shape, b.in[0], as<std::uint8_t>(b.in[1]), b.out[0], b.out[1], dtype,
-                           b.workspace, ticket.word(), s.handle());
+                           b.workspace, tickets.word(), s.handle());
       },
       max_pool_grad_sums_workspace(shape));
 }

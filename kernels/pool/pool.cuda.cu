@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(pool_threads, 4)
   finish_column_sums(into, sum);
 }
 
-// One thread for each vector of x, or of the tiles that cover it.
+// One thread for each vector of x, or of the 2x2 tiles that cover it.
 template <class T>
 Pooling pooling_of_gradient(const char* name, const PoolShape& shape, bool tiles) {
   const auto extent = [&](int x) { return tiles ? (x + shape.padding + 1) / 2 : x; };
@@ -370,10 +370,10 @@ std::size_t max_pool_grad_sums_workspace(const PoolShape& shape) {
 }
 
 void max_pool_grad_sums(const PoolShape& shape, const void* d_y, const std::uint8_t* index,
-                        void* d_x, void* sums, DType dtype, void* workspace, std::uint32_t* ticket,
+                        void* d_x, void* sums, DType dtype, void* workspace, std::uint32_t* tickets,
                         cudaStream_t stream) {
   if (empty(shape.batch, shape.height, shape.width, shape.channels))
-    return column_sums(d_x, sums, 0, shape.channels, dtype, workspace, ticket, stream);
+    return column_sums(d_x, sums, 0, shape.channels, dtype, workspace, tickets, stream);
   dispatch("max_pool_grad_sums", dtype, [&]<class T>() {
     const bool tiles = side_by_side_2x2(shape);
     const Pooling pool = pooling_of_gradient<T>("max_pool_grad_sums", shape, tiles);

@@ -43,10 +43,10 @@ void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* inde
 void max_pool_grad(const PoolShape& shape, const void* d_y, const std::uint8_t* index, void* d_x,
                    DType dtype, cudaStream_t stream);
 // max_pool_grad() and the sums [channels] of d_x over all pixels in one launch; column_sums()
-// describes the sums, their workspace and ticket.
+// describes the sums, their workspace and tickets.
 std::size_t max_pool_grad_sums_workspace(const PoolShape& shape);
 void max_pool_grad_sums(const PoolShape& shape, const void* d_y, const std::uint8_t* index,
-                        void* d_x, void* sums, DType dtype, void* workspace, std::uint32_t* ticket,
+                        void* d_x, void* sums, DType dtype, void* workspace, std::uint32_t* tickets,
                         cudaStream_t stream);
 
 // Average pooling ignores PoolShape::relu; a window of 0 is the whole image. Sums in f32 in a fixed

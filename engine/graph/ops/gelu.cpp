@@ -36,13 +36,17 @@ Types infer(const GeluGrad& op, const Types& in) {
   if (in[0].shape != in[1].shape)
     fail<ShapeError>("{}: operands differ: {} and {}", op.name, in[0].shape.text(),
                      in[1].shape.text());
-  return {in[0]};
+  Types out{in[0]};
+  if (op.bias_gradient) out.push_back({in[0].dtype, {in[0].shape.back()}});
+  return out;
 }
-Cost cost(const GeluGrad&, const Types& in, const Types& out) {
-  return gelu_cost(in, out, gelu_grad_flops);
+Cost cost(const GeluGrad& op, const Types& in, const Types& out) {
+  Cost cost = gelu_cost(in, out, gelu_grad_flops);
+  if (op.bias_gradient) add_column_sums(cost, out[0].shape);
+  return cost;
 }
 std::string text(const GeluGrad& op) {
-  return gelu_text(op.tanh);
+  return gelu_text(op.tanh) + (op.bias_gradient ? " +bias" : "");
 }
 
 }  // namespace warpstep

@@ -22,12 +22,14 @@ void grad(const Gelu& op, Adjoint& adjoint);
 Cost cost(const Gelu& op, const Types& in, const Types& out);
 std::string text(const Gelu& op);
 
-// d_y, x -> d_x = d_y dy/dx, of the same y.
+// d_y, x -> d_x = d_y dy/dx, of the same y, and with bias_gradient d_bias [C], the sum of d_x over
+// all but its last axis.
 struct GeluGrad {
   static constexpr std::string_view name = "gelu.dgrad";
   static constexpr OpTraits traits{
       .kind = OpKind::derived, .in_place = inputs(0), .f32 = F32::none, .layout_of = 1};
   bool tanh = false;
+  bool bias_gradient = false;  // set by fusion
   bool operator==(const GeluGrad&) const = default;
 };
 Types infer(const GeluGrad& op, const Types& in);

@@ -71,17 +71,19 @@ Types infer(const LayerNormGrad& op, const Types& in) {
   const Type channels{in[0].dtype, {in[0].shape.back()}};
   Types out{in[0], channels};
   if (op.bias) out.push_back(channels);
+  if (op.bias_gradient) out.push_back(channels);
   return out;
 }
 
 Cost cost(const LayerNormGrad& op, const Types& in, const Types& out) {
   const Shape& x = in[0].shape;
-  return {(op.sum ? 13.0 : 12.0) * static_cast<double>(x.count()), bytes_of(in) + bytes_of(out),
+  const double flops = (op.sum ? 13.0 : 12.0) + (op.bias_gradient ? 1.0 : 0.0);
+  return {flops * static_cast<double>(x.count()), bytes_of(in) + bytes_of(out),
           static_cast<double>(std::max(x[0], x.back()))};
 }
 
 std::string text(const LayerNormGrad& op) {
-  return join(op.bias, "+bias", op.sum, "+sum");
+  return join(op.bias, "+bias", op.sum, "+sum") + (op.bias_gradient ? " +bias before" : "");
 }
 
 }  // namespace warpstep

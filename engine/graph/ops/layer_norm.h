@@ -25,7 +25,8 @@ Cost cost(const LayerNorm& op, const Types& in, const Types& out);
 std::string text(const LayerNorm& op);
 
 // d_y, s, gamma, mean, inv_std, with sum a second gradient of s -> d_s (the gradient of x and of
-// the shortcut), d_gamma [C], with bias d_beta [C], in d_y's dtype. With h = (s - mean) inv_std and
+// the shortcut), d_gamma [C], with bias d_beta [C], with bias_gradient the sum of d_s over the rows
+// [C], in d_y's dtype. With h = (s - mean) inv_std and
 // g = gamma d_y: d_s = inv_std (g - mean of g - h mean of (g h)), means over a row, plus the second
 // gradient; d_gamma = sum of d_y h, d_beta = sum of d_y over the rows.
 struct LayerNormGrad {
@@ -34,6 +35,7 @@ struct LayerNormGrad {
       .kind = OpKind::derived, .in_place = inputs(0), .f32 = F32::parameters, .layout_of = 1};
   bool bias = true;
   bool sum = false;
+  bool bias_gradient = false;  // of the layer that made a part of s; set by fusion
   bool operator==(const LayerNormGrad&) const = default;
 };
 Types infer(const LayerNormGrad& op, const Types& in);

@@ -56,7 +56,9 @@ std::string test_name(const testing::TestParamInfo<cases::Case>& info) {
 bool lacks_engine(const cases::Case& c, const Backend& backend) {
   return std::ranges::any_of(c.graph.nodes, [&](const Node& node) {
     const auto* const conv = std::get_if<Conv>(&node.op);
+    const auto* const dgrad = std::get_if<ConvDataGrad>(&node.op);
     const bool may_be_declined = (conv != nullptr && conv->pool) ||
+                                 (dgrad != nullptr && dgrad->relu) ||
                                  std::holds_alternative<NormConv>(node.op) ||
                                  std::holds_alternative<NormConvDataGrad>(node.op) ||
                                  std::holds_alternative<NormConvWeightGrad>(node.op);

@@ -303,6 +303,46 @@ void fuse_conv_pool(Graph& graph, const FuseOptions& options) {
   }
 }
 
+// The weight gradient whose layer's output has the gradient `d_z`, if nothing else is one.
+Node* sole_weight_gradient(Graph& graph, int d_z) {
+  Node* found = nullptr;
+  for (Node& node : graph.nodes) {
+    const bool is_one = (std::holds_alternative<ConvWeightGrad>(node.op) ||
+                         std::holds_alternative<LinearWeightGrad>(node.op)) &&
+                        node.in[1] == d_z;
+    if (is_one && found) return nullptr;
+    if (is_one) found = &node;
+  }
+  return found;
+}
+
+// The weight gradient of the layer before the relu takes its bias gradient back.
+void fuse_conv_dgrad_relu(Graph& graph, const FuseOptions& options) {
+  if (!options.computes) return;
+  Rewriter rewriter(graph);
+  for (Node& relu : graph.nodes) {
+    const auto* op = std::get_if<ReluGrad>(&relu.op);
+    Node* dgrad = op ? rewriter.sole_producer<ConvDataGrad>(relu.in[0]) : nullptr;
+    if (!dgrad || !rewriter.is_made_before(relu.in[1], *dgrad)) continue;
+    ConvDataGrad fused = std::get<ConvDataGrad>(dgrad->op);
+    std::vector<int> in = dgrad->in;
+    fused.relu = true;
+    in.push_back(relu.in[1]);
+    Node* wgrad = op->bias_gradient ? sole_weight_gradient(graph, relu.out[0]) : nullptr;
+    bool* bias = wgrad ? gives_bias_gradient(wgrad->op) : nullptr;
+    if (op->bias_gradient && (!bias || *bias)) continue;
+    if (!options.computes(fused, graph.types(in))) continue;
+    if (bias) {
+      *bias = true;
+      wgrad->out.push_back(relu.out[1]);
+    }
+    dgrad->op = fused;
+    dgrad->in = std::move(in);
+    dgrad->out = {relu.out[0]};
+    rewriter.drop(relu);
+  }
+}
+
 // In the order in which they are applied.
 constexpr std::array table{
     FusionRow{fusion::relu_pool,
@@ -351,6 +391,9 @@ constexpr std::array table{
               "the convolution pools what it computes and its gradients read through the pool: "
               "its output and that gradient are never written",
               FuseStage::lowered, fuse_conv_pool},
+    FusionRow{fusion::conv_dgrad_relu,
+              "the convolution's data gradient masks what it writes for the relu before it",
+              FuseStage::lowered, fuse_conv_dgrad_relu},
     FusionRow{fusion::conv_statistics,
               "the convolution sums what it writes for the batch norm after it, which need not "
               "read it for its statistics",

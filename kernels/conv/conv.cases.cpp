@@ -47,6 +47,31 @@ void add_pooled(List& list, const Size& size, bool relu) {
       fusion::conv_pool;
 }
 
+// The adjoint to what a relu before the convolution read; with a pool after it, through that.
+void add_masked(List& list, const Size& size, bool pool) {
+  const auto build = [&](Case& c) {
+    const Type type{DType::f32, {size.batch, size.height, size.width, size.channels}};
+    const Fill distinct{Fill::Kind::distinct, 1};
+    const Tensor x = input(c, "x", type, distinct);
+    const Type z = conv("conv", x, size.op).type();
+    const Tensor weight{&c.graph, c.graph.nodes.back().in[1]};  // a parameter is stored padded
+    ConvDataGrad op{.conv = size.op, .input = type.shape, .relu = true};
+    std::vector<Tensor> in;
+    if (pool) {
+      op.conv.pool = MaxPool{.window = 2, .stride = 2, .padding = 0, .relu = true};
+      const Tensor y = max_pool(input(c, "z", z, distinct), *op.conv.pool);
+      in = {input(c, "d_y", y.type()), weight, {&c.graph, c.graph.nodes.back().out[1]}};
+    } else {
+      in = {input(c, "d_z", z), weight};
+    }
+    in.push_back(x);
+    record(c, op, in);
+    c.smooth = false;
+  };
+  list.add(std::string(size.label) + " gradient, relu" + (pool ? ", pool" : ""), build).fusion =
+      fusion::conv_dgrad_relu;
+}
+
 }  // namespace
 
 static void add_conv(List list) {
@@ -116,6 +141,9 @@ static void add_conv(List list) {
            Size{"no bias", 9, 8, 8, 8, conv_op(24, 3, 1, 1, 1, 1, false)},
        })
     for (const bool relu : {false, true}) add_pooled(list, size, relu);
+  add_masked(list, {"cifar10cnn conv2", 2, 32, 32, 8, same(32)}, false);
+  add_masked(list, {"cifar10cnn conv2", 2, 32, 32, 8, same(32)}, true);
+  add_masked(list, {"5 to 3 channels of odd maps", 3, 7, 9, 5, same(3)}, false);
   for (const Size& size : {
            Size{"3x3 of 30 to 50 channels", 9, 13, 10, 30, conv_op(50, 3, 1, 1)},
            Size{"3x3 of 9 to 17 channels without padding", 9, 12, 11, 9, conv_op(17, 3, 1, 0)},

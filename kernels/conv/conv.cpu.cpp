@@ -35,6 +35,7 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
+  if (op.relu) refuse_fusion(operands, fusion::conv_dgrad_relu);
   const Type x{operands.in(0).type.dtype, op.input};
   const Shape z = convolved(op.conv, x.shape);
   require_pool(operands, op.conv, x);

@@ -82,6 +82,15 @@ bool has_products(DType dtype, const Settings& settings) {
   return is_16_bits && settings.kernel_capability >= with_tensor_cores;
 }
 
+// Channels of 16 bits are stored in whole vectors of 16 bytes.
+std::int64_t stored_channels(std::int64_t channels) {
+  constexpr std::int64_t vector = 8;
+  return (channels + vector - 1) / vector * vector;
+}
+Shape as_stored(const Shape& x) {
+  return {x[0], x[1], x[2], stored_channels(x[3])};
+}
+
 // The convolution for them, if it has their form. x and the outputs are as stored.
 std::optional<NarrowConv> narrow(const Conv& op, DType dtype, const Shape& x, std::int64_t out,
                                  const Settings& settings) {
@@ -109,11 +118,9 @@ constexpr double little_work = 2.5e9;                // FLOPs
 // cuDNN's kernels are so much faster that they outweigh the pool's passes.
 std::optional<NarrowConv> pooled(const Conv& op, DType dtype, const Shape& x,
                                  const Settings& settings) {
-  constexpr std::int64_t vector = 8;  // channels are stored in whole vectors
   if (op.relu || op.pool->window != 2 || op.pool->stride != 2 || op.pool->padding != 0) return {};
-  if (op.out % vector != 0) return {};
-  const Shape stored{x[0], x[1], x[2], (x[3] + vector - 1) / vector * vector};
-  const std::optional<NarrowConv> conv = narrow(op, dtype, stored, op.out, settings);
+  if (op.out != stored_channels(op.out)) return {};
+  const std::optional<NarrowConv> conv = narrow(op, dtype, as_stored(x), op.out, settings);
   if (!conv || !has_narrow_product(*conv) || !has_narrow_weight_grad(*conv)) return {};
   if (conv->in * conv->out > few_products && conv->flops() > little_work) return {};
   if (narrow_weight_grad_workspace(*conv, settings.multiprocessors) > settings.workspace_cap)
@@ -279,17 +286,20 @@ std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
 
 namespace {
 
-std::unique_ptr<Kernel> narrow_data_kernel(const NarrowConv& conv, const Operands& operands) {
+std::unique_ptr<Kernel> narrow_data_kernel(const NarrowConv& conv, bool relu,
+                                           const Operands& operands) {
   const int multiprocessors = operands.context.settings.multiprocessors;
-  return launch_kernel(narrow_name(conv), [conv, multiprocessors, dtype = operands.dtype_in(0)](
-                                              const Buffers& b, CudaStream& s) {
-    narrow_data_grad(conv,
-                     {.w = b.in[1],
-                      .d_y_index = conv.pooled ? as<std::uint8_t>(b.in[2]) : nullptr,
-                      .d_y = b.in[0],
-                      .d_x = b.out[0]},
-                     multiprocessors, dtype, s.handle());
-  });
+  return launch_kernel(
+      narrow_name(conv),
+      [conv, relu, multiprocessors, dtype = operands.dtype_in(0)](const Buffers& b, CudaStream& s) {
+        narrow_data_grad(conv,
+                         {.w = b.in[1],
+                          .d_y_index = conv.pooled ? as<std::uint8_t>(b.in[2]) : nullptr,
+                          .d_y = b.in[0],
+                          .mask = relu ? b.in.back() : nullptr,
+                          .d_x = b.out[0]},
+                         multiprocessors, dtype, s.handle());
+      });
 }
 
 std::unique_ptr<Kernel> cudnn_data_grad(const ConvDataGrad& op, const ConvShape& shape,
@@ -307,7 +317,14 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
                         .w = operands.stored_in(1),
                         .y = operands.stored_in(0)};
   const auto conv = narrow_product(op.conv, op.input, shape, operands);
-  return own_or_cudnn(op.conv, operands, conv ? narrow_data_kernel(*conv, operands) : nullptr,
+  if (op.relu && !conv)
+    fail<Error>(
+        "cuda: {} was fused with the relu before it ({}), but the CUDA backend has no kernel for "
+        "this shape and dtype; disable it with --no-fuse {}",
+        operands.node.title(), text(op), fusion::conv_dgrad_relu);
+  auto own = conv ? narrow_data_kernel(*conv, op.relu, operands) : nullptr;
+  if (op.relu) return own;
+  return own_or_cudnn(op.conv, operands, std::move(own),
                       [&] { return cudnn_data_grad(op, shape, operands); });
 }
 
@@ -377,6 +394,13 @@ std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands)
 
 bool computes_pooled(const Conv& op, const Types& in, const Context& context) {
   return pooled(op, in[0].dtype, in[0].shape, context.settings).has_value();
+}
+
+bool computes_masked(const ConvDataGrad& op, const Types& in, const Context& context) {
+  if (op.conv.pool) return pooled(op.conv, in[0].dtype, op.input, context.settings).has_value();
+  const auto conv = narrow(op.conv, in[0].dtype, as_stored(op.input), stored_channels(op.conv.out),
+                           context.settings);
+  return conv && has_narrow_product(*conv);
 }
 
 }  // namespace warpstep::cuda

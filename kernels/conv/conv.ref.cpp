@@ -46,7 +46,11 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
   const Shape z = convolved(op.conv, op.input), y = operands.in_shape(0);
   return host_kernel("loops", [=](const Buffers& b) {
     const OutputGradient d_z(op.conv, z, y, b.in[0], op.conv.pool ? b.in[2] : nullptr);
-    convolve_data_grad(op.conv, op.input, z, d_z.data(), as<double>(b.in[1]), as<double>(b.out[0]));
+    double* d_x = as<double>(b.out[0]);
+    convolve_data_grad(op.conv, op.input, z, d_z.data(), as<double>(b.in[1]), d_x);
+    if (!op.relu) return;
+    for (std::int64_t i = 0; i < op.input.count(); ++i)
+      if (as<double>(b.in.back())[i] <= 0) d_x[i] = 0;
   });
 }
 

@@ -108,13 +108,26 @@ __device__ inline void pool_tile(const T* staged, unsigned pitch, const NarrowPr
   }
 }
 
+// Numbers where the mask is not 0 or below, as of a relu's adjoint.
+template <class T>
+__device__ inline Packed<T, 8> masked(const Packed<T, 8>& numbers, const Packed<T, 8>& mask) {
+  float own[8], of[8];
+  unpack(numbers, own);
+  unpack(mask, of);
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    if (of[i] <= 0) own[i] = 0;
+  return pack<T>(own);
+}
+
 // A block's 8 warps compute 16 `m` pixels at 8 `n` channels each, `across` warps in a row.
 // `paired`: `in` is 8, and one product has two taps of 8 channels in place of 16 channels of one.
+// With a `mask`, of y's shape, the adjoint writes 0 where the mask is not above 0.
 template <class T, int m, int n, unsigned across, bool paired, bool adjoint, bool pooled>
 __global__ void __launch_bounds__(narrow_threads, 2)
     narrow_kernel(const T* __restrict__ x, const std::uint8_t* __restrict__ x_index,
-                  const T* __restrict__ w, const T* __restrict__ bias, T* __restrict__ y,
-                  std::uint8_t* __restrict__ y_index, NarrowProduct of) {
+                  const T* __restrict__ w, const T* __restrict__ bias, const T* __restrict__ mask,
+                  T* __restrict__ y, std::uint8_t* __restrict__ y_index, NarrowProduct of) {
   await_previous();
   constexpr unsigned width = 8 * n, columns = width * across, down = narrow_warps / across;
   auto* const patch = dynamic_shared<unsigned char>();
@@ -235,8 +248,11 @@ __global__ void __launch_bounds__(narrow_threads, 2)
       if (p >= tiles.pixels) continue;
       const NarrowTiles::Pixel pixel = tiles.pixel(p);
       if (!place.has(tiles, pixel)) continue;
-      write(y + place.index(tiles, pixel) * of.out + blockIdx.y * columns + column,
-            read<8>(staged + p * pitch + column));
+      const std::size_t to = place.index(tiles, pixel) * of.out + blockIdx.y * columns + column;
+      Packed<T, 8> numbers = read<8>(staged + p * pitch + column);
+      if constexpr (adjoint)
+        if (mask != nullptr) numbers = masked(numbers, read<8>(mask + to));
+      write(y + to, numbers);
     }
   }
   if constexpr (pooled && !adjoint) {
@@ -297,7 +313,7 @@ std::optional<ProductShares> product_shares(const NarrowConv& conv, bool adjoint
 struct NarrowCall {
   const void* x;
   const std::uint8_t* x_index;
-  const void *w, *bias;
+  const void *w, *bias, *mask;
   void* y;
   std::uint8_t* y_index;
   cudaStream_t stream;
@@ -314,7 +330,8 @@ void launch_narrow(const NarrowCall& call, const ProductShares& shares) {
                .shared_bytes = shares.shared_bytes,
                .stream = call.stream},
               static_cast<const T*>(call.x), call.x_index, static_cast<const T*>(call.w),
-              static_cast<const T*>(call.bias), static_cast<T*>(call.y), call.y_index, shares.of);
+              static_cast<const T*>(call.bias), static_cast<const T*>(call.mask),
+              static_cast<T*>(call.y), call.y_index, shares.of);
 }
 
 // Without a pool at most few_products, so that one of the two has 8 channels or both have 16; with
@@ -384,13 +401,14 @@ bool has_narrow_product(const NarrowConv& conv) {
 
 void narrow_forward(const NarrowConv& conv, const NarrowOperands& o, bool relu, int multiprocessors,
                     DType dtype, cudaStream_t stream) {
-  run_narrow<false>(conv, NarrowCall{o.x, nullptr, o.w, o.bias, o.y, o.y_index, stream}, relu,
-                    multiprocessors, dtype);
+  run_narrow<false>(conv, NarrowCall{o.x, nullptr, o.w, o.bias, nullptr, o.y, o.y_index, stream},
+                    relu, multiprocessors, dtype);
 }
 
 void narrow_data_grad(const NarrowConv& conv, const NarrowOperands& o, int multiprocessors,
                       DType dtype, cudaStream_t stream) {
-  run_narrow<true>(conv, NarrowCall{o.d_y, o.d_y_index, o.w, nullptr, o.d_x, nullptr, stream},
+  run_narrow<true>(conv,
+                   NarrowCall{o.d_y, o.d_y_index, o.w, nullptr, o.mask, o.d_x, nullptr, stream},
                    false, multiprocessors, dtype);
 }
 

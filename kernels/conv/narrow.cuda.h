@@ -37,13 +37,14 @@ struct NarrowOperands {
   void* y = nullptr;
   std::uint8_t* y_index = nullptr;          // of a pool: written,
   const std::uint8_t* d_y_index = nullptr;  // and read by the adjoints
-  const void* d_y = nullptr;
+  const void *d_y = nullptr, *mask = nullptr;
   void *d_x = nullptr, *d_w = nullptr, *d_bias = nullptr;
 };
 
 // y = max(0, x * w + bias), without the maximum unless `relu`.
 void narrow_forward(const NarrowConv& conv, const NarrowOperands& operands, bool relu,
                     int multiprocessors, DType dtype, cudaStream_t stream);
+// With a mask d_x is 0 where that is not above 0: x, to get the gradient of what a relu read.
 void narrow_data_grad(const NarrowConv& conv, const NarrowOperands& operands, int multiprocessors,
                       DType dtype, cudaStream_t stream);
 

@@ -166,14 +166,22 @@ TEST_P(NarrowConvolution, ReadsGradientsThroughThePool) {
 
     const NarrowOperands operands{
         .x = x.data(), .w = w.data(), .d_y_index = index.data(), .d_y = d_y.data()};
-    const std::vector<float> found = settled([&] {
-      const Floats d_x(dtype(), s.in);
-      NarrowOperands with = operands;
-      with.d_x = d_x.data();
-      narrow_data_grad(s.conv, with, multiprocessors, dtype(), nullptr);
-      return d_x.values();
-    });
+    const auto data_grad = [&](const void* mask) {
+      return settled([&] {
+        const Floats d_x(dtype(), s.in);
+        NarrowOperands with = operands;
+        with.d_x = d_x.data();
+        with.mask = mask;
+        narrow_data_grad(s.conv, with, multiprocessors, dtype(), nullptr);
+        return d_x.values();
+      });
+    };
+    std::vector<float> found = data_grad(nullptr);
     expect_near(found, loops.data_grad(d_z, w), rounding, 1e-4);
+    const std::vector<float> mask = x.values();
+    for (std::size_t i = 0; i < found.size(); ++i)
+      if (mask[i] <= 0) found[i] = 0;
+    EXPECT_EQ(data_grad(x.data()), found);
 
     const std::vector<double> expected = loops.weight_grad(x, d_z);
     for (const int few_or_many : {multiprocessors, 132}) {  // which add up that many blocks' sums

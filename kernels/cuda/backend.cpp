@@ -159,6 +159,8 @@ class Cuda final : public Backend {
     if (has_device()) use_device(context_.settings);  // as in bind()
     if (const auto* conv = std::get_if<Conv>(&op))
       return conv->pool && computes_pooled(*conv, in, context_);
+    if (const auto* dgrad = std::get_if<ConvDataGrad>(&op))
+      return dgrad->relu && computes_masked(*dgrad, in, context_);
     return cuda::computes(op, in, context_);
   }
 

@@ -65,6 +65,8 @@ class Ticket {
 bool computes(const AnyOp& op, const Types& in, const Context& context);
 // Whether there are kernels for a convolution with a pool, and for its gradients.
 bool computes_pooled(const Conv& op, const Types& in, const Context& context);
+// Whether there is one for a convolution's data gradient with the relu before it.
+bool computes_masked(const ConvDataGrad& op, const Types& in, const Context& context);
 
 // bind() of every op, defined in kernels/*/*.cuda.cpp.
 WARPSTEP_EACH_OP(WARPSTEP_DECLARE_BIND)

@@ -153,6 +153,7 @@ class LayoutPass {
     const Shape w = stored(node.in[1]);
     want(node, 0, with_last(logical(node.in[0]), w[0]));
     store(node.out[0], with_last(logical(node.out[0]), w[3] * op.conv.groups));
+    if (op.relu) want(node, static_cast<int>(node.in.size()) - 1, stored(node.out[0]));
   }
   void place(const ConvWeightGrad& op, Node& node) {
     const bool pad = op.conv.groups == 1;

@@ -96,7 +96,8 @@ std::string text(const Conv& op) {
 }
 
 Types infer(const ConvDataGrad& op, const Types& in) {
-  require_inputs(op.name, in, op.conv.pool ? 3 : 2, op.conv.pool ? 3 : 2);
+  const std::size_t operands = 2 + (op.conv.pool ? 1 : 0) + (op.relu ? 1 : 0);
+  require_inputs(op.name, in, operands, operands);
   return {{in[0].dtype, op.input}};
 }
 
@@ -109,7 +110,7 @@ Cost cost(const ConvDataGrad& op, const Types& in, const Types& out) {
 }
 
 std::string text(const ConvDataGrad& op) {
-  return text(op.conv);
+  return text(op.conv) + (op.relu ? ", relu" : "");
 }
 
 Types infer(const ConvWeightGrad& op, const Types& in) {

@@ -35,13 +35,15 @@ void grad(const Conv& op, Adjoint& adjoint);
 Cost cost(const Conv& op, const Types& in, const Types& out);
 std::string text(const Conv& op);
 
-// d_z [N,H',W',out], weight -> d_x of shape `input`; with a pool d_y, weight, index.
+// d_z [N,H',W',out], weight -> d_x of shape `input`; with a pool d_y, weight, index. With relu the
+// last operand is x, what a relu gave: d_x is 0 where x <= 0, the gradient of what that relu read.
 struct ConvDataGrad {
   static constexpr std::string_view name = "conv.dgrad";
   static constexpr OpTraits traits{
       .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
   Conv conv;
   Shape input;
+  bool relu = false;  // set by fusion, where Backend::computes() it
   bool operator==(const ConvDataGrad&) const = default;
 };
 Types infer(const ConvDataGrad& op, const Types& in);

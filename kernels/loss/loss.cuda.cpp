@@ -76,11 +76,13 @@ std::unique_ptr<Kernel> bind(const Top1&, const Operands& operands) {
 std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
   const RowsShape shape = rows_shape(operands.in_shape(0), operands.stored_in(0).back(), 0);
   // A multiprocessor of Hopper and of Blackwell's data-centre parts has 228 KB of shared memory.
-  const int generation = operands.context.settings.kernel_capability / 10;
+  const Settings& settings = operands.context.settings;
+  const int generation = settings.compute_capability / 10;
+  const bool keeps_rows = (generation == 9 || generation == 10) && settings.kernel_capability >= 80;
   return launch_kernel(
       "softmax_xent",
-      [op, shape, dtype = operands.dtype_in(0), ticket = Ticket(operands.context),
-       keeps_rows = generation == 9 || generation == 10](const Buffers& b, CudaStream& s) {
+      [op, shape, dtype = operands.dtype_in(0), ticket = Ticket(operands.context), keeps_rows](
+          const Buffers& b, CudaStream& s) {
         softmax_xent(shape,
                      {.logits = b.in[0],
                       .labels = as<std::int32_t>(b.in[1]),

@@ -110,7 +110,7 @@ Cost cost(const ConvDataGrad& op, const Types& in, const Types& out) {
 }
 
 std::string text(const ConvDataGrad& op) {
-  return text(op.conv) + (op.relu ? ", relu" : "");
+  return text(op.conv) + (op.relu ? ", masked" : "");
 }
 
 Types infer(const ConvWeightGrad& op, const Types& in) {

@@ -83,7 +83,7 @@ Cost cost(const LayerNormGrad& op, const Types& in, const Types& out) {
 }
 
 std::string text(const LayerNormGrad& op) {
-  return join(op.bias, "+bias", op.sum, "+sum") + (op.bias_gradient ? " +bias before" : "");
+  return join(op.bias, "+bias", op.sum, "+sum") + (op.bias_gradient ? " +d_bias" : "");
 }
 
 }  // namespace warpstep

@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(threads)
   const std::size_t begin = std::size_t{n} * columns;
   const float cosine = row_of(x1 + begin, x2 + begin, columns).cosine;
   if (threadIdx.x % warp_lanes != 0) return;
-  losses[n] = y[n] == 1 ? 1 - cosine : y[n] == -1 ? fmaxf(0, cosine - margin) : 0;
+  const bool too_near = y[n] == -1 && !(cosine <= margin);  // NaN too
+  losses[n] = y[n] == 1 ? 1 - cosine : too_near ? cosine - margin : 0;
 }
 
 // One block, in a fixed order.

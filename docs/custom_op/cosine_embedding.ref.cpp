@@ -34,7 +34,7 @@ std::unique_ptr<Kernel> cosine_embedding(const CosineRows& shape) {
       const std::int32_t y = as<std::int32_t>(b.in[2])[n];
       const double cosine = Row(b, shape, n).cosine();
       if (y == 1) sum += 1 - cosine;
-      if (y == -1) sum += std::max(0.0, cosine - shape.margin);
+      if (y == -1 && !(cosine <= shape.margin)) sum += cosine - shape.margin;  // NaN too
     }
     *as<double>(b.out[0]) = sum / static_cast<double>(shape.rows);
   });

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "docs/custom_op/cosine_embedding.h"
 #include "engine/core/error.h"
 #include "engine/core/random.h"
@@ -180,6 +183,20 @@ TEST_F(CustomOpStep, GivesPyTorchsLossAndGradients) {
     for (std::size_t i = 0; i < 12; ++i)
       EXPECT_NEAR(static_cast<double>(gradient[i]), (p == 0 ? d_x1 : d_x2)[i], 1e-7)
           << p << " " << i;
+  }
+}
+
+// As PyTorch's: an error in the embeddings must show in the loss.
+TEST_F(CustomOpStep, APairWithoutACosineHasNoLoss) {
+  for (const float y : {1.0F, -1.0F}) {
+    Steps steps(siamese(), backend_);
+    steps.load(1);
+    std::vector<float> a(64 * 12, 0.5F);
+    a[3 * 12] = std::numeric_limits<float>::quiet_NaN();
+    steps.write(0, a);
+    steps.write(2, std::vector<float>(64, y));
+    eager_runner(steps.program)->step();
+    EXPECT_TRUE(std::isnan(steps.program.loss())) << y;
   }
 }
 

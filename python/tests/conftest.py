@@ -42,3 +42,12 @@ def trained(tmp_path_factory, pngs):
     run_program("train", "mnist_cnn", "--data", pngs, "--batch", 16, "--epochs", 2, "--device", "cpu", "--log-every", 1,
                 "--transforms", "flip", "--out", folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def averaged(tmp_path_factory, pngs):
+    """A run of one epoch that averaged its weights."""
+    folder = tmp_path_factory.mktemp("averaged") / "run"
+    run_program("train", "mnist_cnn", "--data", pngs, "--batch", 16, "--epochs", 1, "--device", "cpu", "--ema", 0.5,
+                "--out", folder)
+    return folder

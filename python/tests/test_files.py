@@ -78,6 +78,17 @@ def test_a_checkpoint_is_weights_without_the_optimiser(trained):
     assert {"optimizer.exp_avg." + name for name in weights if name in weights} & set(whole)
 
 
+def test_what_was_read_of_a_checkpoint_is_a_checkpoint_again(trained, averaged, tmp_path):
+    for run in (trained, averaged):
+        weights, path = warpstep.load_weights(run), tmp_path / "w.safetensors"
+        weights["fc1.bias"] += 0.5
+        warpstep.save_weights(path, weights, types=weights.types, metadata=weights.metadata)
+        again = warpstep.load_weights(path)
+        assert again.metadata == weights.metadata and list(again) == list(weights)
+        assert all(np.array_equal(again[name], weights[name]) for name in weights)
+        assert warpstep.Model(path, device="cpu").classes == warpstep.Model(run, device="cpu").classes
+
+
 def test_the_average_of_the_weights_is_read_if_there_is_one(tmp_path):
     path = tmp_path / "w.safetensors"
     warpstep.save_weights(path, {"w": np.float32([1]), "ema.w": np.float32([2]), "bn.num": np.int64([3])})

@@ -21,7 +21,7 @@ class Weights(dict):
     """Arrays by name, in the file's order.
 
     types     how each is stored: {"fc.weight": "BF16"}
-    metadata  the file's text
+    metadata  the file's text, without the checksums of what it holds
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray] = (), types: Mapping[str, str] | None = None,
@@ -42,7 +42,8 @@ def load_weights(path: str | os.PathLike[str], *, bf16: str = "float32", optimiz
     if bf16 not in ("float32", "bits"):
         raise _warpstep.UsageError(f"bf16 {bf16!r}: use 'float32' or 'bits'")
     file = _warpstep.SafetensorsFile(os.fsencode(file_of(path)))
-    weights = Weights(metadata=file.metadata)
+    weights = Weights(metadata={key: value for key, value in file.metadata.items()
+                                if not key.startswith("warpstep.checksum.")})
     names = {name for name, _, _ in file.tensors}
     # "optimizer.KIND.NAME" and "ema.NAME" of a weight NAME; without one, a model's part has such a name.
     moments = {name for name in names if name.startswith("optimizer.") and _weight_of(name) in names}

@@ -219,6 +219,9 @@ std::string_view conversion_to(std::int64_t channels) {
 
 // The channels apart from the size: no transform that resizes changes them.
 void Model::require_readable(std::size_t number, const Shape& shape) const {
+  if (shape.count() == 0)
+    fail<ShapeError>("image {} is {} (height x width x channels): it has no pixels", number,
+                     shape.text());
   const std::int64_t channels = row_[2];
   if (shape[2] != channels)
     fail<ShapeError>(

@@ -195,6 +195,15 @@ def test_images_of_other_channels_need_a_conversion_not_a_size(trained):
                 model.predict(images)
 
 
+def test_images_without_pixels_are_refused(trained):
+    for options in ({}, {"transforms": "resize=32,centre-crop=32,normalize"}):
+        model = warpstep.Model(trained, device="cpu", **options)
+        for shape in ((0, 5, 3), (5, 0, 3), (32, 32, 0)):
+            match = f"image 1 is {'x'.join(map(str, shape))} (height x width x channels): it has no pixels"
+            with pytest.raises(warpstep.ShapeError, match=re.escape(match)):
+                model.predict([np.zeros((32, 32, 3), np.uint8), np.zeros(shape, np.uint8)])
+
+
 def test_a_name_that_is_neither_a_run_nor_a_model_has_a_suggestion(tmp_path):
     for arguments, suggestion in ((("resnet19", "x.safetensors"), " (the models are cifar10cnn, "),
                                   (("resnt18", "x.safetensors"), "; did you mean resnet18? (the models are "),

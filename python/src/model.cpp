@@ -189,12 +189,15 @@ std::vector<float> Model::logits_of(std::shared_ptr<const data::Dataset> images)
   BatchSource& batches = feeder ? static_cast<BatchSource&>(*feeder) : loader;
   std::vector<float> logits;
   for (std::int64_t first = 0; first < count; first += request_.batch) {
-    give_batch(*program_, batches.next());
-    runner_->step();
-    const std::vector<float> rows = program_->read(program_->graph().logits);
-    const std::int64_t used = std::min(request_.batch, count - first) * request_.classes;
-    logits.insert(logits.end(), rows.begin(), rows.begin() + used);
-    const nb::gil_scoped_acquire locked;
+    {
+      const std::lock_guard lock(*mutex_);
+      give_batch(*program_, batches.next());
+      runner_->step();
+      const std::vector<float> rows = program_->read(program_->graph().logits);
+      const std::int64_t used = std::min(request_.batch, count - first) * request_.classes;
+      logits.insert(logits.end(), rows.begin(), rows.begin() + used);
+    }
+    const nb::gil_scoped_acquire locked;  // without the mutex: a signal's handler may predict
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
   return logits;
@@ -253,7 +256,6 @@ Tensor Model::predict(const std::vector<Image>& images) {
   }
   if (count > 0) {
     const nb::gil_scoped_release unlocked;
-    const std::lock_guard lock(*mutex_);
     *probabilities = logits_of(std::make_shared<GivenImages>(std::move(entries)));
     for (std::int64_t row = 0; row < count; ++row)
       softmax(std::span(*probabilities).subspan(idx(row * classes), idx(classes)));

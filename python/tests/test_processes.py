@@ -70,6 +70,26 @@ def test_a_forked_process_predicts_while_its_parent_does(trained):
         thread.join()
 
 
+def test_a_signal_handler_predicts_while_predict_is_interrupted(trained):
+    model = warpstep.Model(trained, device="cpu", batch=1)
+    expected = probabilities(model)
+
+    def work():
+        inside = []
+
+        def handle(_, frame):
+            inside.append((frame.f_code.co_name, probabilities(model)))
+
+        signal.signal(signal.SIGALRM, handle)
+        while not any(name == "predict" for name, _ in inside):
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
+            np.testing.assert_array_equal(probabilities(model), expected)
+        for _, found in inside:
+            np.testing.assert_array_equal(found, expected)
+
+    assert succeeds_in_a_fork(work)
+
+
 def test_predicting_in_another_thread_takes_no_more_threads(trained):
     def threads_of_this_process():
         return len(os.listdir("/proc/self/task"))

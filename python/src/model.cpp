@@ -73,7 +73,7 @@ struct ModelRequest {
   std::string model, plugin;
   std::vector<std::int64_t> image;  // [H, W, C] of the images in the data set; empty: the model's
   std::int64_t classes = 10;
-  std::string transforms;         // without chance; empty: none
+  std::string transforms;         // without chance; empty: none; "auto": the model's
   std::vector<double> mean, std;  // of x / 255
   std::string precision = "fp32", device = "auto";
   std::string weights;         // file
@@ -127,6 +127,7 @@ Model::Model(const ModelRequest& request) : request_(request) {
   if (model.is_text())
     fail<UsageError>("{} is a model of text, and predict() is for images: use `warpstep sample`",
                      request_.model);
+  if (request_.transforms == "auto") request_.transforms = model.transforms;
   if (!request_.transforms.empty()) recipe_ = data::Recipe(request_.transforms);
   recipe_ = recipe_.for_evaluation();
   Shape stored = model.image;

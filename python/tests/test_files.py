@@ -1,9 +1,11 @@
 """Weights, runs and models."""
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import warpstep
 from conftest import run_program
+from warpstep import _program
 
 
 def test_weights_keep_values_types_and_metadata(tmp_path):
@@ -226,6 +229,38 @@ def test_images_of_any_size_where_transforms_resize(trained):
     assert len(classes) == 3 and options["model"] == "mnist_cnn"
     np.testing.assert_allclose(probabilities, probabilities[:1].repeat(3, 0), atol=1e-6)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+
+
+def test_a_run_in_fp16_predicts_in_another_precision(trained, tmp_path):
+    weights, path = warpstep.load_weights(trained), tmp_path / "w.safetensors"
+    config = json.loads(weights.metadata["warpstep.config"])
+    config["options"]["precision"] = "fp16"
+    warpstep.save_weights(path, weights, metadata={**weights.metadata, "warpstep.config": json.dumps(config)})
+    with pytest.raises(warpstep.Error, match="--precision fp32"):
+        warpstep.Model(path, device="cpu")
+    image = np.full((32, 32, 3), 99, np.uint8)
+    found, expected = (warpstep.Model(model, device="cpu", precision="fp32").predict(image) for model in (path, trained))
+    np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+    for precision, match in (("fp8", "no precision is called 'fp8'"), (16, "precision 16: not a value of this argument")):
+        with pytest.raises(warpstep.UsageError, match=match):
+            warpstep.Model(trained, device="cpu", precision=precision)
+
+
+def test_a_run_of_a_plugins_model(tmp_path):
+    source, plugin = Path(__file__).parents[2], tmp_path / "own.so"
+    subprocess.run([*os.environ.get("CXX", "c++").split(), "-std=c++20", "-shared", "-fPIC", "-I", source,
+                    *(source / "docs" / "cpp" / name for name in ("plugin.cpp", "own.cpp")), "-o", plugin,
+                    "-L", _program.PATH.parents[1] / "lib", "-lwarpstep_models", "-lwarpstep_data", "-lwarpstep_engine"],
+                   check=True)
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.csv").write_text("label,pixels\n" + "".join(f"{i % 2},{i % 2 * 99},1,2,3\n" for i in range(32)))
+    run_program("train", "two-convolutions", "--plugin", plugin, "--data", tmp_path, "--batch", 16, "--epochs", 1,
+                "--device", "cpu", "--out", tmp_path / "run")
+    # In a process of its own, which keeps the plugin.
+    program = ("import numpy as np, sys, warpstep; "
+               "print(warpstep.Model(sys.argv[1], device='cpu').predict(np.zeros((2, 2, 1), np.uint8)).probabilities.sum())")
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / "run"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and abs(float(done.stdout) - 1) < 1e-5, done.stderr
 
 
 def test_the_package_has_the_program():

@@ -59,6 +59,7 @@ def main():
         skip("Python.h is not installed (Debian: apt-get install python3-dev)")
     work.mkdir(parents=True, exist_ok=True)
     os.environ["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    os.environ["CXX"] = options.compiler  # of a test's plugin
     os.environ.pop("PYTHONPATH", None)
     python = environment(work / "venv")
     shutil.rmtree(work / "wheels", ignore_errors=True)

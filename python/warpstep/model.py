@@ -38,6 +38,7 @@ class Model:
     device         "cpu", "cuda", or "auto", the better one that works
     batch          images per step
     threads        of the CPU; 0: all
+    precision      "fp32", "tf32", "bf16" or "fp16"; of a run its own. A CPU has no fp16
     allow_missing  keep what the weights file lacks at its initial value
     """
 
@@ -45,7 +46,7 @@ class Model:
                  classes: int | Sequence[str] | None = None, transforms: str | None = None,
                  mean: Sequence[float] | None = None, std: Sequence[float] | None = None,
                  image: tuple[int, int, int] | None = None, device: str = "auto", batch: int = 32, threads: int = 0,
-                 allow_missing: bool = False) -> None:
+                 precision: str | None = None, allow_missing: bool = False) -> None:
         name = os.fsdecode(run_or_name)
         if name in _warpstep.model_names() and not Path(name).exists():
             if weights is None:
@@ -66,7 +67,7 @@ class Model:
                transforms=_transforms(options) if transforms is None else transforms,
                mean=per_channel("mean", options.get("mean") if mean is None else mean),
                std=per_channel("std", options.get("std") if std is None else std),
-               precision=options.get("precision", "fp32"), device=device,
+               precision=options.get("precision", "fp32") if precision is None else precision, device=device,
                weights=os.fsencode(weights if weights is not None else self.checkpoint), is_checkpoint=weights is None,
                allow_missing=allow_missing, batch=batch, threads=threads)
         if batch < 1 or threads < 0:
@@ -113,11 +114,11 @@ def _extents(image: tuple[int, int, int]) -> list[int]:
 
 
 def _transforms(options: dict[str, Any]) -> str:
-    """Those of the run's evaluation."""
+    """Those of the run's evaluation; "auto": its model's, which may be a plugin's."""
     for key in ("eval_transforms", "transforms"):
         if (text := options.get(key, "auto")) != "auto":
             return "" if text == "none" else text
-    return _warpstep.model_transforms(options["model"])
+    return "auto"
 
 
 def _each(images: np.ndarray | Sequence[np.ndarray]) -> Sequence[np.ndarray]:

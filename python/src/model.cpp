@@ -1,5 +1,6 @@
 #include "python/src/model.h"
 
+#include <fmt/ranges.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -21,6 +22,7 @@
 #include "data/load/plugin.h"
 #include "engine/core/error.h"
 #include "engine/files/checkpoint.h"
+#include "engine/files/safetensors_values.h"
 #include "engine/files/weights.h"
 #include "engine/passes/compile.h"
 #include "engine/run/evaluate.h"
@@ -98,8 +100,10 @@ class Model {
  public:
   explicit Model(const ModelRequest& request);
 
-  // Probabilities [images, classes], f32.
+  // Probabilities [images, classes], f32. NumericError for logits that are not finite.
   Tensor predict(const std::vector<Image>& images);
+  // The report of loading where not all is as it should be; else empty.
+  nb::bytes load_warning() const;
 
  private:
   void build(const models::Model& model, std::int64_t channels);
@@ -117,6 +121,7 @@ class Model {
   pid_t process_ = ::getpid();
   std::unique_ptr<Program> program_;
   std::unique_ptr<Runner> runner_;
+  LoadReport report_;  // of other weights than a run's
 };
 
 Model::Model(const ModelRequest& request) : request_(request) {
@@ -168,10 +173,17 @@ void Model::build(const models::Model& model, std::int64_t channels) {
   if (request_.is_checkpoint)
     load_parameters(request_.weights, store, true);
   else
-    load_weights(
+    report_ = load_weights(
         request_.weights, store,
         {.allow_missing = request_.allow_missing, .rules = models::weight_rules_of(model)});
   runner_ = eager_runner(*program_);
+}
+
+nb::bytes Model::load_warning() const {
+  const bool left_average = report_.ignored_kinds.contains(fmt::format("{}*", average_prefix));
+  if (report_.is_whole() && report_.not_finite.empty() && !left_average) return nb::bytes("", 0);
+  const std::string text = fmt::format("{}", fmt::join(report_.lines(), "\n"));
+  return nb::bytes(text.data(), text.size());
 }
 
 std::vector<float> Model::logits_of(std::shared_ptr<const data::Dataset> images) {
@@ -258,8 +270,15 @@ Tensor Model::predict(const std::vector<Image>& images) {
   if (count > 0) {
     const nb::gil_scoped_release unlocked;
     *probabilities = logits_of(std::make_shared<GivenImages>(std::move(entries)));
-    for (std::int64_t row = 0; row < count; ++row)
-      softmax(std::span(*probabilities).subspan(idx(row * classes), idx(classes)));
+    for (std::int64_t row = 0; row < count; ++row) {
+      const auto logits = std::span(*probabilities).subspan(idx(row * classes), idx(classes));
+      if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }))
+        fail<NumericError>(
+            "image {}: the model's output has infinite values or NaN; its weights may have some, "
+            "or need another precision",
+            row);
+      softmax(logits);
+    }
   }
   auto* first = reinterpret_cast<std::byte*>(probabilities->data());
   return row_major({std::move(probabilities), first}, f32, {count, classes});
@@ -291,7 +310,8 @@ void declare_model(nb::module_& module) {
       .def_rw("threads", &ModelRequest::threads);
   nb::class_<Model>(module, "Model")
       .def(nb::init<const ModelRequest&>())
-      .def("predict", &Model::predict);
+      .def("predict", &Model::predict)
+      .def_prop_ro("load_warning", &Model::load_warning);
   module.def("model_names", [] {
     std::vector<std::string> names;
     for (const models::Model& model : models::zoo()) names.emplace_back(model.name);

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -229,6 +230,31 @@ def test_images_of_any_size_where_transforms_resize(trained):
     assert len(classes) == 3 and options["model"] == "mnist_cnn"
     np.testing.assert_allclose(probabilities, probabilities[:1].repeat(3, 0), atol=1e-6)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+
+
+def test_weights_that_do_not_fit_or_are_not_finite_are_reported(trained, averaged, tmp_path):
+    path, image = tmp_path / "w.safetensors", np.full((32, 32, 3), 99, np.uint8)
+    weights = warpstep.load_weights(trained)
+    last = "fc2.bias"
+
+    def load(arrays, run=trained, **options):
+        warpstep.save_weights(path, arrays, metadata=weights.metadata)
+        return warpstep.Model(run, path, device="cpu", **options)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(load(weights).predict(image).classes) == 1
+        warpstep.Model(trained, trained / "best.safetensors", device="cpu")
+    with pytest.warns(UserWarning, match="1 of the model's 12 tensors loaded(.|\n)*not in the file"):
+        load({last: weights[last]}, allow_missing=True)
+    with pytest.warns(UserWarning, match="these are the weights themselves, not their average"):
+        warpstep.Model(averaged, averaged / "best.safetensors", device="cpu")
+    weights[last] = np.full_like(weights[last], np.nan)
+    with pytest.warns(UserWarning, match=f"infinite values or NaN in {last}"):
+        model = load(weights)
+    for broken in (model, warpstep.Model(path, device="cpu")):
+        with pytest.raises(warpstep.NumericError, match="image 0: the model's output has infinite values or NaN"):
+            broken.predict(image)
 
 
 def test_a_run_in_fp16_predicts_in_another_precision(trained, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ class Model:
                        mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
     run_or_name    run directory, checkpoint, or a model's name
-    weights        safetensors file with other weights, as `--weights`
+    weights        safetensors file with other weights, as `--weights`; a warning says what does not fit or is not finite
     classes        number or names; of a run those of its data
     transforms     as `--eval-transforms`; of a run its own
     mean, std      of x / 255 per channel; of a run its own
@@ -73,10 +74,12 @@ class Model:
         if batch < 1 or threads < 0:
             raise _warpstep.UsageError(f"batch {batch} and threads {threads}: batch is at least 1, threads at least 0")
         self._model = _warpstep.Model(request)
+        if warning := os.fsdecode(self._model.load_warning):
+            warnings.warn(warning, stacklevel=2)
 
     def predict(self, images: np.ndarray | Sequence[np.ndarray]) -> Prediction:
         """Of uint8 images [N, height, width, channels], one of them, or a list of images whose sizes differ where the
-        transforms resize. Gray images may leave out the channels."""
+        transforms resize. Gray images may leave out the channels. NumericError if a model's output is not finite."""
         probabilities = self._model.predict([_image(image) for image in _each(images)]).numpy()
         return Prediction([self.classes[i] for i in probabilities.argmax(axis=1)] if len(probabilities) else [],
                           probabilities)

@@ -75,6 +75,25 @@ def test_wrong_weights_are_named(tmp_path):
     assert not path.exists()
 
 
+def test_values_that_are_no_paths(tmp_path):
+    path = tmp_path / "w.safetensors"
+    warpstep.save_weights(path, {"a": np.zeros(1)})
+    calls = {"path": (warpstep.load_weights, lambda path: warpstep.save_weights(path, {"a": np.ones(1)}), warpstep.open_run,
+                      warpstep.Loader),
+             "run_or_name": (warpstep.Model,), "weights": (lambda path: warpstep.Model("resnet18", path, classes=2),)}
+    for value in (f"{path}\0.new", 3, ["a"], "\ud800"):
+        for name, functions in calls.items():
+            for function in functions:
+                with pytest.raises(warpstep.UsageError, match=re.escape(f"{name} {value!r}: give the path of a")):
+                    function(value)
+    with pytest.raises(warpstep.UsageError, match="run_or_name None: give the path"):
+        warpstep.Model(None)
+    assert warpstep.load_weights(path)["a"] == 0
+    for function in (warpstep.load_weights, warpstep.open_run, warpstep.Model, warpstep.Loader):
+        with pytest.raises(warpstep.Error, match="aaa"):
+            function("a" * 5000)
+
+
 def test_a_checkpoint_is_weights_without_the_optimiser(trained):
     weights = warpstep.open_run(trained).weights()
     assert weights and not any(name.startswith("optimizer.") for name in weights)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,17 @@ def assign(request: Any, of: str, **values: Any) -> None:
         except TypeError:
             raise _warpstep.UsageError(f"{name} {value!r}: not a value of this argument; "
                                        f"help(warpstep.{of}) describes it") from None
+
+
+def path_bytes(name: str, value: str | os.PathLike[str], of: str) -> bytes:
+    """The path of `of` as the system takes it: up to the first NUL."""
+    try:
+        path = os.fsencode(value)
+    except (TypeError, UnicodeEncodeError):
+        raise _warpstep.UsageError(f"{name} {value!r}: give the path of {of}, as a str or a pathlib.Path") from None
+    if b"\0" in path:
+        raise _warpstep.UsageError(f"{name} {value!r}: give the path of {of}, without NUL characters")
+    return path
 
 
 def per_channel(name: str, value: Sequence[float] | None) -> list[float]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from warpstep import _warpstep
-from warpstep._arguments import assign, per_channel, whole
+from warpstep._arguments import assign, path_bytes, per_channel, whole
 
 
 class Batch(NamedTuple):
@@ -58,7 +58,7 @@ class Loader:
             raise _warpstep.UsageError(f"layout {layout!r}: use 'NHWC' or 'NCHW'")
         request = _warpstep.LoaderRequest()
         request.floats, request.channels_first = dtype == "float32", layout == "NCHW"
-        assign(request, "Loader", path=_path(path), split=split, batch=batch,
+        assign(request, "Loader", path=path_bytes("path", path, "a data set"), split=split, batch=batch,
                transforms="" if transforms == "none" else transforms, mean=per_channel("mean", mean),
                std=per_channel("std", std), shuffle=_shuffle(shuffle), seed=seed, drop_last=drop_last, workers=workers,
                prefetch=prefetch, rank=rank, world=world, errors=errors, max_bad=max_bad, keep_decoded=keep_decoded,
@@ -170,13 +170,6 @@ class Loader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _path(path: str | os.PathLike[str]) -> bytes:
-    try:
-        return os.fsencode(path)
-    except TypeError:
-        raise _warpstep.UsageError(f"path {path!r}: give the path of a data set, as a str or a pathlib.Path") from None
 
 
 def _shuffle(shuffle: bool | str) -> Any:

@@ -6,13 +6,12 @@ import operator
 import os
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from warpstep import _warpstep
-from warpstep._arguments import assign, per_channel
+from warpstep._arguments import assign, path_bytes, per_channel
 from warpstep.weights import file_of
 
 
@@ -48,9 +47,10 @@ class Model:
                  mean: Sequence[float] | None = None, std: Sequence[float] | None = None,
                  image: tuple[int, int, int] | None = None, device: str = "auto", batch: int = 32, threads: int = 0,
                  precision: str | None = None, allow_missing: bool = False) -> None:
-        name = os.fsdecode(run_or_name)
-        if name in _warpstep.model_names() and not Path(name).exists():
-            if weights is None:
+        name = os.fsdecode(path_bytes("run_or_name", run_or_name, "a run or a checkpoint"))
+        other = None if weights is None else path_bytes("weights", weights, "a safetensors file")
+        if name in _warpstep.model_names() and not os.path.exists(name):
+            if other is None:
                 raise _warpstep.UsageError(f"{name} is a model, not a run; give its weights")
             config: dict[str, Any] = {}
             options: dict[str, Any] = {"model": name}
@@ -69,7 +69,7 @@ class Model:
                mean=per_channel("mean", options.get("mean") if mean is None else mean),
                std=per_channel("std", options.get("std") if std is None else std),
                precision=options.get("precision", "fp32") if precision is None else precision, device=device,
-               weights=os.fsencode(weights if weights is not None else self.checkpoint), is_checkpoint=weights is None,
+               weights=os.fsencode(self.checkpoint) if other is None else other, is_checkpoint=other is None,
                allow_missing=allow_missing, batch=batch, threads=threads)
         if batch < 1 or threads < 0:
             raise _warpstep.UsageError(f"batch {batch} and threads {threads}: batch is at least 1, threads at least 0")
@@ -87,7 +87,7 @@ class Model:
 
 def _require_path(name: str) -> None:
     """A name that is no path may be a model's with a typo: an error with the models' names."""
-    if Path(name).exists() or os.sep in name or name.endswith(".safetensors"):
+    if os.path.exists(name) or os.sep in name or name.endswith(".safetensors"):
         return
     try:
         _warpstep.model_transforms(os.fsencode(name).decode(errors="replace"))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from warpstep import _program, _warpstep, weights
+from warpstep._arguments import path_bytes
 
 try:
     import pandas
@@ -23,8 +24,8 @@ class Run:
     NumPy arrays by column."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        if not (self.path / "config.json").exists():
+        self.path = Path(os.fsdecode(path_bytes("path", path, "a run directory")))
+        if not os.path.exists(self.path / "config.json"):
             raise _warpstep.DataError(f"{self.path}: has no config.json; give the run directory of a training")
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from warpstep import _warpstep
-from warpstep._arguments import text
+from warpstep._arguments import path_bytes, text
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32,
            "U64": np.uint64, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64, "BOOL": np.bool_}
@@ -73,6 +73,7 @@ def save_weights(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray]
     types  None: each array as its own dtype. "F16", "BF16" or "F32": all arrays of floating-point numbers so, rounded to
            nearest even. A dict for each name, such as the `types` of load_weights(): the same file again
     """
+    file = path_bytes("path", path, "a file to write")
     if not hasattr(weights, "items"):
         raise _warpstep.UsageError(f"weights: give a dict of arrays by name, not {type(weights).__name__}")
     try:
@@ -87,17 +88,21 @@ def save_weights(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray]
         wanted = types.get(name) if isinstance(types, Mapping) else types if array.dtype.kind == "f" else None
         array, stored = _stored(name, np.ascontiguousarray(array).reshape(array.shape), wanted)
         rows.append((name, stored, list(array.shape), array.reshape(-1).view(np.uint8)))
-    _warpstep.write_safetensors(os.fsencode(path), rows, metadata)
+    _warpstep.write_safetensors(file, rows, metadata)
 
 
 def file_of(path: str | os.PathLike[str]) -> Path:
     """The file itself, or the best or the newest checkpoint of a run directory."""
-    path = Path(os.fsdecode(path))
-    if not path.is_dir():
+    path = Path(os.fsdecode(path_bytes("path", path, "a run directory or a safetensors file")))
+    if not os.path.isdir(path):  # also of a name that is too long: reading it says so
         return path
-    if (best := path / "best.safetensors").exists():
+    if os.path.exists(best := path / "best.safetensors"):
         return best
-    steps = {int(name[1]): file for file in path.iterdir() if (name := _CHECKPOINT.fullmatch(file.name))}
+    try:
+        names = os.listdir(path)
+    except OSError as error:
+        raise _warpstep.DataError(f"{path}: {error.strerror}") from None
+    steps = {int(step[1]): path / name for name in names if (step := _CHECKPOINT.fullmatch(name))}
     if not steps:
         raise _warpstep.DataError(f"{path}: has no checkpoint; give a run directory or a safetensors file")
     return steps[max(steps)]

@@ -94,6 +94,15 @@ def test_values_that_are_no_paths(tmp_path):
             function("a" * 5000)
 
 
+def test_arrays_that_numpy_cannot_make_are_named(tmp_path):
+    path, header = tmp_path / "w.safetensors", b'{"a":{"dtype":"F32","shape":[0,9223372036854775808],"data_offsets":[0,0]}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(warpstep.DataError, match=re.escape(f"{path}: a of shape [0, {2**63}]")):
+        warpstep.load_weights(path)
+    with pytest.raises(warpstep.UsageError, match="b: give an array: "):
+        warpstep.save_weights(path, {"b": [[1], [1, 2]]})
+
+
 def test_a_checkpoint_is_weights_without_the_optimiser(trained):
     weights = warpstep.open_run(trained).weights()
     assert weights and not any(name.startswith("optimizer.") for name in weights)
@@ -143,6 +152,8 @@ def test_paths_that_are_no_utf8(trained, tmp_path):
     path = os.fsencode(tmp_path) + b"/caf\xe9.safetensors"
     warpstep.save_weights(path, {"a": np.float32([1])})
     assert warpstep.load_weights(path)["a"] == warpstep.load_weights(os.fsdecode(path))["a"] == 1
+    run = os.fsdecode(os.fsencode(tmp_path) + b"/run-\xe9")
+    assert len(warpstep.open_run(shutil.copytree(trained, run)).session["steps"]["ns"]) == 8
     shutil.copy(trained / "best.safetensors", path)
     assert warpstep.Model(path, device="cpu").predict([]).probabilities.shape[0] == 0
 
@@ -162,6 +173,39 @@ def test_a_run_is_tables(trained):
     assert len(run.session["steps"]["ns"]) == 8
     with pytest.raises(warpstep.DataError, match="config.json"):
         warpstep.open_run(trained.parent)
+
+
+def test_a_broken_run_is_named(trained, tmp_path):
+    def read(run):
+        return run.options, run.summary, run.kinds, run.metrics()
+
+    broken = {"config.json": (b"{", b"[]", b"{}", b"\xff"), "summary.json": (b"", b"[]", b"\xff"),
+              "metrics.jsonl": (b"{}\n", b"3\n", b'{"kind":"step"}\n{"ki\n', b"\xff\n")}
+    for name, contents in broken.items():
+        for content in contents:
+            folder = tmp_path / "run"
+            shutil.copytree(trained, folder, dirs_exist_ok=True)
+            (folder / name).write_bytes(content)
+            with pytest.raises(warpstep.DataError, match=re.escape(str(folder / name))):
+                read(warpstep.open_run(folder))
+    (folder / "metrics.jsonl").write_bytes(b'{"kind":"step","text":"\xe2\x80\xa8"}\n{"kind":"ep')
+    assert warpstep.open_run(folder).kinds == ["step"]
+
+
+def test_a_broken_configuration_is_named(trained, tmp_path):
+    weights, path = warpstep.load_weights(trained), tmp_path / "w.safetensors"
+    whole = json.loads(weights.metadata["warpstep.config"])
+    options, data = whole["options"], whole["data"]
+    for config in ([], {}, {"options": []}, {"options": {}}, {**whole, "data": []}, {**whole, "options": {**options, "model": 3}},
+                   *({**whole, "data": {**data, "image_shape": shape}} for shape in ("axb", 3, "32x32", "0x32x3")),
+                   {**whole, "data": {**data, "classes": 2.5}},
+                   *({**whole, "options": {**options, key: 3}} for key in ("plugin", "precision", "transforms", "mean"))):
+        warpstep.save_weights(path, weights, metadata={**weights.metadata, "warpstep.config": json.dumps(config)})
+        with pytest.raises(warpstep.DataError, match=re.escape(f"{path}: ")):
+            warpstep.Model(path, device="cpu")
+    with pytest.raises(warpstep.DataError, match="is not JSON"):
+        warpstep.save_weights(path, weights, metadata={**weights.metadata, "warpstep.config": "{"})
+        warpstep.Model(path, device="cpu")
 
 
 def test_without_pandas_tables_are_arrays(trained):

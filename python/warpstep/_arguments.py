@@ -1,6 +1,7 @@
-"""What a caller gave, checked: an error names the argument, its value and what to give."""
+"""What a caller gave, checked: an error names the argument, its value and what to give; and the JSON of files, likewise."""
 from __future__ import annotations
 
+import json
 import operator
 import os
 from collections.abc import Sequence
@@ -57,4 +58,18 @@ def text(name: str, value: Any) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise _warpstep.UsageError(f"{name} {value!r}: has characters that UTF-8 cannot store") from None
+    return value
+
+
+def json_object(content: str, of: Any, *keys: str) -> dict[str, Any]:
+    """The object that `of` holds, with at least these keys. DataError if it does not."""
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise _warpstep.DataError(f"{of}: is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise _warpstep.DataError(f"{of}: is JSON, but not an object")
+    for key in keys:
+        if key not in value:
+            raise _warpstep.DataError(f"{of}: has no {key!r}")
     return value

@@ -1,7 +1,6 @@
 """Trained models on NumPy images."""
 from __future__ import annotations
 
-import json
 import operator
 import os
 import warnings
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warpstep import _warpstep
-from warpstep._arguments import assign, path_bytes, per_channel
+from warpstep._arguments import assign, json_object, path_bytes, per_channel, text
 from warpstep.weights import file_of
 
 
@@ -52,23 +51,23 @@ class Model:
         if name in _warpstep.model_names() and not os.path.exists(name):
             if other is None:
                 raise _warpstep.UsageError(f"{name} is a model, not a run; give its weights")
-            config: dict[str, Any] = {}
-            options: dict[str, Any] = {"model": name}
+            of_run = _arguments_of({"options": {"model": name}})
         else:
             _require_path(name)
             self.checkpoint = file_of(name)
-            config = json.loads(_warpstep.checkpoint_info(os.fsencode(self.checkpoint))[1])
-            options = config["options"]
-        data = config.get("data", {})
-        self.classes = _names(data.get("classes", 10) if classes is None else classes)
+            config = json_object(_warpstep.checkpoint_info(os.fsencode(self.checkpoint))[1], self.checkpoint)
+            try:
+                of_run = _arguments_of(config)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise _warpstep.DataError(f"{self.checkpoint}: its configuration is broken: {error!r}") from None
+        self.classes = of_run["classes"] if classes is None else _names(classes)
         request = _warpstep.ModelRequest()
-        of_data = [int(n) for n in data["image_shape"].split("x")] if "image_shape" in data else []
-        assign(request, "Model", model=options["model"], plugin=options.get("plugin", ""),
-               image=of_data if image is None else _extents(image), classes=len(self.classes),
-               transforms=_transforms(options) if transforms is None else transforms,
-               mean=per_channel("mean", options.get("mean") if mean is None else mean),
-               std=per_channel("std", options.get("std") if std is None else std),
-               precision=options.get("precision", "fp32") if precision is None else precision, device=device,
+        assign(request, "Model", model=of_run["model"], plugin=of_run["plugin"],
+               image=of_run["image"] if image is None else _extents(image), classes=len(self.classes),
+               transforms=of_run["transforms"] if transforms is None else transforms,
+               mean=of_run["mean"] if mean is None else per_channel("mean", mean),
+               std=of_run["std"] if std is None else per_channel("std", std),
+               precision=of_run["precision"] if precision is None else precision, device=device,
                weights=os.fsencode(self.checkpoint) if other is None else other, is_checkpoint=other is None,
                allow_missing=allow_missing, batch=batch, threads=threads)
         if batch < 1 or threads < 0:
@@ -95,6 +94,16 @@ def _require_path(name: str) -> None:
         raise _warpstep.UsageError(f"{name}: there is no such run or file, and {error}") from None
 
 
+def _arguments_of(config: dict[str, Any]) -> dict[str, Any]:
+    """What a run's configuration says in place of arguments."""
+    options, data = config["options"], config.get("data", {})
+    texts = {"model": options["model"], "plugin": options.get("plugin", ""), "transforms": _transforms(options),
+             "precision": options.get("precision", "fp32")}
+    return {**{key: text(key, value) for key, value in texts.items()}, "classes": _names(data.get("classes", 10)),
+            "image": _extents([int(n) for n in data["image_shape"].split("x")]) if "image_shape" in data else [],
+            "mean": per_channel("mean", options.get("mean")), "std": per_channel("std", options.get("std"))}
+
+
 def _names(classes: int | Sequence[str]) -> list[str]:
     try:
         return [str(i) for i in range(operator.index(classes))]
@@ -119,8 +128,8 @@ def _extents(image: tuple[int, int, int]) -> list[int]:
 def _transforms(options: dict[str, Any]) -> str:
     """Those of the run's evaluation; "auto": its model's, which may be a plugin's."""
     for key in ("eval_transforms", "transforms"):
-        if (text := options.get(key, "auto")) != "auto":
-            return "" if text == "none" else text
+        if (recipe := options.get(key, "auto")) != "auto":
+            return "" if recipe == "none" else recipe
     return "auto"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from warpstep import _program, _warpstep, weights
-from warpstep._arguments import path_bytes
+from warpstep._arguments import json_object, path_bytes
 
 try:
     import pandas
@@ -34,7 +34,7 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """config.json: options, data, device, versions."""
-        return json.loads((self.path / "config.json").read_text())
+        return self._object("config.json", "options")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -44,8 +44,7 @@ class Run:
     @property
     def summary(self) -> dict[str, Any]:
         """summary.json; empty while the run has not ended."""
-        path = self.path / "summary.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        return self._object("summary.json") if (self.path / "summary.json").exists() else {}
 
     @property
     def kinds(self) -> list[str]:
@@ -61,7 +60,7 @@ class Run:
     def session(self) -> dict[str, Any]:
         """The tables of `warpstep report`: breakdown, steps, layers, calls, ops, memory, findings and others, by name."""
         done = subprocess.run([_program.PATH, "report", str(self.path), "--json"], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, check=False)
+                              stderr=subprocess.PIPE, encoding="utf-8", errors="surrogateescape", check=False)
         if done.returncode != 0:
             raise _warpstep.DataError(done.stderr.strip())
         return {name: table(rows) for name, rows in json.loads(done.stdout)["tables"].items()}
@@ -70,15 +69,25 @@ class Run:
         """load_weights() of the best checkpoint, or of the newest where none is the best."""
         return weights.load_weights(self.path, **options)
 
+    def _object(self, name: str, *keys: str) -> dict[str, Any]:
+        return json_object(_text(self.path / name), self.path / name, *keys)
+
     def _records(self) -> list[dict[str, Any]]:
         path = self.path / "metrics.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]  # a run may be writing the last one
+        lines = _text(path).split("\n")[:-1] if path.exists() else []  # without the last one, which a run may be writing
+        return [json_object(line, f"{path}:{number}", "kind") for number, line in enumerate(lines, 1)]
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Opens a run directory. DataError if there is none."""
     return Run(path)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except ValueError as error:
+        raise _warpstep.DataError(f"{path}: is not UTF-8: {error}") from None
 
 
 def table(rows: list[dict[str, Any]]) -> Any:

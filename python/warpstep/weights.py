@@ -41,7 +41,8 @@ def load_weights(path: str | os.PathLike[str], *, bf16: str = "float32", optimiz
     """
     if bf16 not in ("float32", "bits"):
         raise _warpstep.UsageError(f"bf16 {bf16!r}: use 'float32' or 'bits'")
-    file = _warpstep.SafetensorsFile(os.fsencode(file_of(path)))
+    path = file_of(path)
+    file = _warpstep.SafetensorsFile(os.fsencode(path))
     weights = Weights(metadata={key: value for key, value in file.metadata.items()
                                 if not key.startswith("warpstep.checksum.")})
     names = {name for name, _, _ in file.tensors}
@@ -56,7 +57,10 @@ def load_weights(path: str | os.PathLike[str], *, bf16: str = "float32", optimiz
             if not average:
                 continue
             name = name.removeprefix("ema.")
-        array = np.empty(shape, np.uint16 if stored == "BF16" else _DTYPES[stored])
+        try:
+            array = np.empty(shape, np.uint16 if stored == "BF16" else _DTYPES[stored])
+        except ValueError as error:
+            raise _warpstep.DataError(f"{path}: {source} of shape {shape} is no array of NumPy: {error}") from None
         file.read(source, array.reshape(-1).view(np.uint8))
         if stored == "BF16" and bf16 == "float32":
             # In one axis: arithmetic gives a scalar where there is none.
@@ -84,7 +88,10 @@ def save_weights(path: str | os.PathLike[str], weights: Mapping[str, np.ndarray]
     rows = []
     for name, array in weights.items():
         text("name of an array", name)
-        array = np.asarray(array)
+        try:
+            array = np.asarray(array)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise _warpstep.UsageError(f"{name}: give an array: {error}") from None
         wanted = types.get(name) if isinstance(types, Mapping) else types if array.dtype.kind == "f" else None
         array, stored = _stored(name, np.ascontiguousarray(array).reshape(array.shape), wanted)
         rows.append((name, stored, list(array.shape), array.reshape(-1).view(np.uint8)))

@@ -205,9 +205,11 @@ class Times(unittest.TestCase):
         with contextlib.redirect_stderr(printed), mock.patch.object(pytorch_step, "start_torch", start_torch), \
                 mock.patch.object(pytorch_step, "time", types.SimpleNamespace(monotonic=lambda: now[0])):
             try:
-                runners = pytorch_step.start_settings(args, "cache")
+                runners, left_out = pytorch_step.start_settings(args, "cache")
             except SystemExit as error:
                 return given, str(error), printed.getvalue()
+        self.assertEqual({*left_out, *(runner.name for runner in runners)}, set(args.settings.split(",")))
+        self.assertEqual(list(left_out.values()), [f"{setting}: the time was over" for setting in left_out])
         return given, [runner.name.split("-")[0] for runner in runners], printed.getvalue()
 
     def test_a_limit_is_shared(self):
@@ -240,10 +242,13 @@ class Times(unittest.TestCase):
 
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), \
                     mock.patch.object(pytorch_step, "start_torch", start_torch):
-                reports, best = pytorch_step.survey(args, "cache", clocks[0])
+                reports, best, left_out = pytorch_step.survey(args, "cache", clocks[0])
                 args.windows = 3
                 pair = pytorch_step.against(args, best, "cache", reports, clocks[1])
-            self.assertEqual(started, [*settings, *again])
+            self.assertEqual((started, left_out), ([*settings, *again], {}))
+            result = {"date": "", "commit": "", "machine": "", "pair": pair, "left_out": {"tune-a": "late", "graph-b": "late"}}
+            self.assertIn("; not timed: tune-a, graph-b", pytorch_step.row(args, result))
+            self.assertNotIn("not timed", pytorch_step.row(args, {**result, "left_out": {}}))
             self.assertEqual([report["name"] for report in reports], settings[::-1])
             self.assertEqual((pair["torch"]["name"], pair["torch"]["step_ms"]["n"], pair["peer"]["step_ms"]["n"]), (settings[1], 3, 3))
             self.assertEqual([len(each.windows) for each in clocks], [2 * args.survey_windows, 6])

@@ -114,8 +114,9 @@ def start_torch(args, setting, cache, allowed_s=float("inf")):
 
 def start_settings(args, cache):
     """Those of PyTorch that are ready in time. Of --limit a part is kept for the pair and for the survey's windows: of the
-    rest a setting may take all while none is ready, as without one there is no result, and then an equal share."""
-    runners, left_out, settings = [], [], args.settings.split(",")
+    rest a setting may take all while none is ready, as without one there is no result, and then an equal share. The others
+    are left out: (runners, why by setting)."""
+    runners, left_out, settings = [], {}, args.settings.split(",")
     windows_s = 2 * args.survey_windows * len(settings) * args.window_seconds
     end = args.end - (FOR_THE_PAIR * args.limit * bool(args.peer_cmd) + min(windows_s, args.limit / 10) if args.limit else 0)
     for number, setting in enumerate(settings):
@@ -125,18 +126,18 @@ def start_settings(args, cache):
         except SystemExit as error:
             if not args.limit:
                 raise
-            left_out.append(str(error))
+            left_out[setting] = str(error)
             print(f"  left out: {error}", file=sys.stderr)
             continue
         print(f"  {setting}: first step after {runners[-1].first_step_s:.1f} s", file=sys.stderr)
     if not runners:
-        raise SystemExit("\n".join(["no setting of PyTorch was ready:", *left_out]))
-    return runners
+        raise SystemExit("\n".join(["no setting of PyTorch was ready:", *left_out.values()]))
+    return runners, left_out
 
 
 def survey(args, cache, clocks):
-    """Every setting in turn, all alive at once: (reports sorted by the median, best first, the best's runner, alive)."""
-    runners = start_settings(args, cache)
+    """Every setting in turn, all alive at once: (reports sorted by the median, best first, the best's runner, alive, those left out)."""
+    runners, left_out = start_settings(args, cache)
     for runner in runners[1:]:
         alternate.first_difference(runners[0], runner, args.tolerance)
     alternate_windows(args, runners, args.survey_windows, clocks)
@@ -152,7 +153,7 @@ def survey(args, cache, clocks):
         print(f"| {r['name']} | {ms['median']:.4g} ms ({ms['p25']:.4g}-{ms['p75']:.4g}){tokens_per_s(args, r)} "
               f"| {r['step_cpu_ms']['median']:.4g} ms | {r['cores_busy']} "
               f"| {r['peak_rss_mb']:.0f} MB | {r['first_step_s']:.1f} s |", flush=True)
-    return reports, best
+    return reports, best, left_out
 
 
 def tokens_per_s(args, report, separator=", "):
@@ -215,8 +216,14 @@ def row(args, result):
         f"PyTorch {theirs['about'].get('torch')} {theirs['name']}: "
         f"{ours['step_ms']['median']:.4g} against {theirs['step_ms']['median']:.4g} ms"
         f"{tokens_per_s(args, ours)}{tokens_per_s(args, theirs, ' against ')}; "
-        f"peak {ours['peak_rss_mb']:.0f} against {theirs['peak_rss_mb']:.0f} MB; {first}{disturbance(args, result)} "
+        f"peak {ours['peak_rss_mb']:.0f} against {theirs['peak_rss_mb']:.0f} MB; {first}"
+        f"{not_timed(result)}{disturbance(args, result)} "
         f"| {ratio['n']} x {f'{args.steps} steps' if args.steps else f'{args.window_seconds:g} s'} | `python bench/peers/pytorch_step.py {shlex.join(sys.argv[1:])}` |")
+
+
+def not_timed(result):
+    """The settings that --limit left out, one of which may have been the best; nothing if there are none."""
+    return f"; not timed: {', '.join(result['left_out'])}" if result["left_out"] else ""
 
 
 def disturbance(args, result):
@@ -300,7 +307,7 @@ def main():
               "gpu": gpu.describe(args.device), "load_before": os.getloadavg()}
     with tempfile.TemporaryDirectory() as cache:  # empty, so that a first step includes compiling
         with gpu.Sampler(args.device) as clocks:
-            result["survey"], best = survey(args, cache, clocks)
+            result["survey"], best, result["left_out"] = survey(args, cache, clocks)
         result["survey_clocks"] = clocks.found
         write(args.out, result)
         if args.peer_cmd:

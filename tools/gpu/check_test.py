@@ -51,6 +51,7 @@ class GpuCheck(standins.Staged):
         self.assertIn(f"{PASSED} passed, 0 failed", rows[2])
         self.assertIn("cifar10cnn step, batch 128, fp16, --autotune: 4.200x as long", rows[3])
         self.assertIn("cifar10cnn step, batch 128, fp16: **4.20x** (quartiles 4.10-4.30) PyTorch 2.9.0", rows[6])
+        self.assertEqual([row.partition("; not timed: ")[2].partition(" |")[0] for row in rows[6:9]], ["", "compile-rows", ""])
         self.assertIn("12.35 us, 2100 GB/s, 50.1 TFLOP/s, 71 % of the device's measured peak", rows[9])
         self.assertIsNone(re.search(r"[ `=]/", "\n".join(rows)), "a path of this machine")
 
@@ -190,6 +191,8 @@ class GpuCheck(standins.Staged):
         steps = plan.steps(machine.find_tree(self.stage), check.parse([]), self.out, self.out)
         names = [step.name for step in steps]
         planned = {step.name: step.planned_s or step.limit_s for step in steps[:names.index("ops") + 1]}
+        for model, (*_, seconds) in plan.PYTORCH.items():  # once the captured and the eager step are ready, for the compiled one
+            self.assertGreaterEqual(0.7 * seconds - 6 - {"cifar10cnn": 10, "resnet50": 27, "gpt2": 23}[model], 2 * 20, model)
         self.assertLess(sum(planned.values()), 540 - check.RESERVED_S, planned)
         self.assertLessEqual({step.name for step in steps if step.tests and step.name.startswith(("ops", "models", "kernels"))},
                              set(planned))

@@ -85,12 +85,12 @@ def pair_lines(result):
             continue
         arguments, pair = found.get("arguments", {}), found["pair"]
         ratio, ours, theirs = pair["ratio"], pair["peer"], pair["torch"]
-        about = theirs.get("about", {})
+        about, left_out = theirs.get("about", {}), ", ".join(found.get("left_out", []))
         yield line(result, f"{model} step, batch {arguments.get('batch', '?')}, {arguments.get('precision', 'fp32')}: "
                    f"**{ratio['median']:.2f}x** (quartiles {ratio['p25']:.2f}-{ratio['p75']:.2f}) "
                    f"PyTorch {about.get('torch', '?')} {theirs['name']}: "
                    f"{spread(ours['step_ms'])} against {spread(theirs['step_ms'])} ms; first step after "
-                   f"{ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s",
+                   f"{ours['first_step_s']:.1f} against {theirs['first_step_s']:.1f} s{'; not timed: ' * bool(left_out)}{left_out}",
                    f"{ratio['n']} windows a side", command_of(result, f"pytorch-{model}"))
 
 

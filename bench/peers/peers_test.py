@@ -35,7 +35,8 @@ class Arguments(unittest.TestCase):
         self.assertEqual(cpu.settings.split(","), pytorch_step.CPU_SETTINGS)
         self.assertEqual([s.split("-")[0] for s in cuda.settings.split(",")], ["eager", "compile", "tune", "graph"])
         self.assertEqual(cpu.tolerance, 1e-4)
-        self.assertEqual(pytorch_step.parse(["--tolerance", "0.5", "--steps", "7"]).tolerance, 0.5)
+        self.assertEqual(pytorch_step.parse(["--tolerance", "0.05", "--steps", "7"]).tolerance, 0.05)
+        self.assertGreater(pytorch_step.parse(["--precision", "bf16"]).tolerance, 0.05)
 
     def test_every_default_setting_is_one(self):
         for device, settings in (("cpu", pytorch_step.CPU_SETTINGS), ("cuda", pytorch_step.CUDA_SETTINGS)):
@@ -63,6 +64,8 @@ class Arguments(unittest.TestCase):
         self.assertIn("needs a GPU and a fused", self.refusal("--device", "cuda", "--settings", "graph-nhwc-plain-keep"))
         for setting in ("eager", "eager-nhwc-fused", "eager-nhwc-fused-keep-x", "fast-nhwc-fused-keep"):
             self.assertIn(f"'{setting}' is not", self.refusal("--settings", setting))
+        for words in (["0.5"], ["0"], ["nan"], ["0.1", "--precision", "bf16"]):
+            self.assertIn("--tolerance", self.refusal("--tolerance", *words))
         self.assertIn("no program", self.refusal("--peer-cmd", "./no_such --threads 2"))
 
     def test_tolerances_follow_the_precision(self):
@@ -255,17 +258,19 @@ class Times(unittest.TestCase):
             self.assertTrue(all(begin < end for each in clocks for begin, end in each.windows))
 
     def test_a_run_is_no_scale_for_itself(self):
-        """The runner that continues is in the survey, too: alone, it says nothing about how far equal programs part."""
-        args = self.limited("--device", "cuda", "--settings", "eager-nhwc-fused-glibc", "--peer-cmd", sys.executable, limit=30)
-        best = pytorch_step.start(args, "eager-nhwc-fused-glibc", self.command, {})
-        best.window(1)
-        reports = [best.report()]
+        """The setting of the pair is in the survey, too: alone, it says nothing about how far equal programs part."""
         parted = pathlib.Path(self.peer.parent) / "parted.py"
         parted.write_text(PEER.replace("[2.0] * count", "[2.0 if not i and begin - start < 1 else 1.5 for i in range(count)]")
                           .replace("ms = 2", "start = time.perf_counter()\nms = 2"))
-        args.peer_cmd, args.windows = shlex.join([sys.executable, "-IS", str(parted)]), 1
-        pair = pytorch_step.against(args, best, "cache", reports, types.SimpleNamespace(windows=[]))
-        self.assertEqual((pair["losses_of_settings_apart"], pair["largest_loss_difference"]), (0, 0.25))
+        for device in ("cuda", "cpu"):
+            args = self.limited("--device", device, "--settings", "eager-nhwc-fused-glibc", "--peer-cmd", sys.executable, limit=30)
+            best = pytorch_step.start(args, "eager-nhwc-fused-glibc", self.command, {})
+            best.window(1)
+            reports = [best.report()]
+            args.peer_cmd, args.windows = shlex.join([sys.executable, "-IS", str(parted)]), 1
+            with mock.patch.object(pytorch_step, "start_torch", lambda args, setting, cache: pytorch_step.start(args, setting, self.command, {})):
+                pair = pytorch_step.against(args, best, "cache", reports, types.SimpleNamespace(windows=[]))
+            self.assertEqual((pair["losses_of_settings_apart"], pair["largest_loss_difference"]), (0, 0.25), device)
 
 
 class Gpu(unittest.TestCase):

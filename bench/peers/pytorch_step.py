@@ -44,6 +44,7 @@ OWN_CONTEXT = {"gpt2": 1024, "gpt2-medium": 1024, "gpt2-nano": 64}  # tokens
 LEAST_S = 5  # to start a program in
 FOR_THE_PAIR = 0.3  # of --limit
 COMPARED_STEPS = 10  # whose losses must agree; the rest of the warm-up follows
+MOST_TOLERANCE = 0.05  # of first losses; those of wrong weights or batches are often 0.1 apart
 EPSILON = {"fp32": 2**-23, "tf32": 2**-10, "fp16": 2**-10, "bf16": 2**-7}
 
 # By default glibc returns blocks above 128 KB at once, and the next step page-faults them in again; with
@@ -165,19 +166,19 @@ def tokens_per_s(args, report, separator=", "):
 
 def against(args, best, cache, surveyed, clocks):
     """PyTorch in its best setting and the other program, window by window. `best`: its runner, alive; `surveyed`: reports of
-    PyTorch's settings. On a GPU, where a start takes 10 to 30 s, the runner continues; on a CPU a new process begins."""
+    PyTorch's settings, of which the others are the scale of its losses: the best itself is none. On a GPU, where a start takes 10 to 30 s, the runner continues; on a CPU a new process begins."""
     continues = args.device != "cpu"
     if continues:
-        torch_side, others = best, surveyed[1:]
+        torch_side = best
         torch_side.forget()
     else:
         best.quit()
-        torch_side, others = start_torch(args, best.name, cache), surveyed
+        torch_side = start_torch(args, best.name, cache)
     peer = start(args, "peer", shlex.split(args.peer_cmd), {"OMP_NUM_THREADS": str(args.threads)})
     if continues:  # it waited for the peer
         warm_up(args, torch_side)
     first = alternate.first_difference(torch_side, peer, args.tolerance)
-    equal = [torch_side, *(argparse.Namespace(losses=report["first_losses"]) for report in others)]
+    equal = [torch_side, *(argparse.Namespace(losses=report["first_losses"]) for report in surveyed[1:])]
     difference = alternate.check_losses(peer, equal, args.tolerance)
     alternate_windows(args, [torch_side, peer], args.windows, clocks)
     ratios = [a / b for a, b in zip(torch_side.ms, peer.ms)]
@@ -259,8 +260,8 @@ def parse(arguments=None):
                              "equal shares of what it leaves. What is late is left out, windows are fewer")
     parser.add_argument("--survey-windows", type=int, default=5)
     parser.add_argument("--windows", type=int, default=20, help="of each side against the peer")
-    parser.add_argument("--tolerance", type=float, help="relative, of the first loss; later ones may part as far as three "
-                             "times PyTorch's own settings do; else the precision's")
+    parser.add_argument("--tolerance", type=float, help=f"relative, of the first loss, at most {MOST_TOLERANCE:g} or the precision's, "
+                             "which is the default; later ones may part as far as three times PyTorch's own settings do")
     parser.add_argument("--out", type=pathlib.Path, help="JSON with every figure")
     args = parser.parse_args(arguments)
     on_cpu = args.device == "cpu"
@@ -288,7 +289,10 @@ def parse(arguments=None):
     args.image = 0 if is_text else args.image or OWN_IMAGE.get(args.model, 32)
     context = [option.removeprefix("context=") for option in args.model_option if option.startswith("context=")]
     args.sequence = args.sequence or int(context[-1] if context else OWN_CONTEXT.get(args.model, 0))
-    args.tolerance = args.tolerance or tolerance(args.precision)
+    own, args.tolerance = tolerance(args.precision), tolerance(args.precision) if args.tolerance is None else args.tolerance
+    if not 0 < args.tolerance <= max(own, MOST_TOLERANCE):
+        parser.error(f"--tolerance: {args.tolerance:g} is not within 0 and {max(own, MOST_TOLERANCE):.2g}: equal networks' first "
+                     "losses are closer, and of a single setting later ones are only reported")
     return args
 
 

@@ -64,6 +64,7 @@ class Arguments(unittest.TestCase):
         self.assertIn("needs a GPU and a fused", self.refusal("--device", "cuda", "--settings", "graph-nhwc-plain-keep"))
         for setting in ("eager", "eager-nhwc-fused", "eager-nhwc-fused-keep-x", "fast-nhwc-fused-keep"):
             self.assertIn(f"'{setting}' is not", self.refusal("--settings", setting))
+        self.assertIn("no folder no/such", self.refusal("--out", "no/such/pair.json"))
         for words in (["0.5"], ["0"], ["nan"], ["0.1", "--precision", "bf16"]):
             self.assertIn("--tolerance", self.refusal("--tolerance", *words))
         self.assertIn("no program", self.refusal("--peer-cmd", "./no_such --threads 2"))
@@ -256,6 +257,23 @@ class Times(unittest.TestCase):
             self.assertEqual((pair["torch"]["name"], pair["torch"]["step_ms"]["n"], pair["peer"]["step_ms"]["n"]), (settings[1], 3, 3))
             self.assertEqual([len(each.windows) for each in clocks], [2 * args.survey_windows, 6])
             self.assertTrue(all(begin < end for each in clocks for begin, end in each.windows))
+
+    def test_every_start_compiles(self):
+        """The pair's start on a CPU, too, finds no cache of the survey's."""
+        words = ["pytorch_step.py", "--settings", "compile-nhwc-fused-keep", "--survey-windows", "1", "--windows", "1", "--steps", "1",
+                 "--peer-cmd", shlex.join(self.command), "--out", str(self.out)]
+        caches = []
+
+        def start_torch(args, setting, cache, allowed_s=30):
+            caches.append(os.listdir(cache))
+            (pathlib.Path(cache) / "compiled").touch()
+            return pytorch_step.start(args, setting, self.command, {}, allowed_s)
+
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), \
+                mock.patch.object(pytorch_step, "start_torch", start_torch), mock.patch.object(sys, "argv", words):
+            pytorch_step.main()
+        self.assertEqual(caches, [[], []])
+        self.assertIn("pair", json.loads(self.out.read_text()))
 
     def test_a_run_is_no_scale_for_itself(self):
         """The setting of the pair is in the survey, too: alone, it says nothing about how far equal programs part."""

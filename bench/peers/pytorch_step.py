@@ -272,6 +272,8 @@ def parse(arguments=None):
     is_text = args.model in OWN_CONTEXT
     if not is_text and (args.sequence or args.model_option):
         parser.error(f"--sequence, --model-option: {args.model} is no model of text")
+    if args.out and not args.out.absolute().parent.is_dir():
+        parser.error(f"--out: no folder {args.out.parent}")
     args.settings = args.settings or ",".join((CPU_SETTINGS, TEXT_CPU_SETTINGS, CUDA_SETTINGS, TEXT_CUDA_SETTINGS)
                                               [2 * (not on_cpu) + is_text])
     for setting in args.settings.split(","):
@@ -315,8 +317,8 @@ def main():
         result["survey_clocks"] = clocks.found
         write(args.out, result)
         if args.peer_cmd:
-            with gpu.Sampler(args.device) as clocks:
-                result["pair"] = against(args, best, cache, result["survey"], clocks)
+            with gpu.Sampler(args.device) as clocks, tempfile.TemporaryDirectory() as another:  # empty for a start on a CPU, too
+                result["pair"] = against(args, best, another, result["survey"], clocks)
             result["pair_clocks"] = clocks.found
             print(row(args, result))
         else:

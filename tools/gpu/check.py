@@ -36,18 +36,23 @@ cmake --preset release -DWARPSTEP_CUDA=ON -DWARPSTEP_TESTS=ON "-DWARPSTEP_WERROR
 cmake --build --preset release --parallel "$(nproc)" --target gpu_check_programs"""
 
 
+BUILD_S = 5400
+
+
 def build(tree, out, left_s):
-    """None, or why the programs could not be built."""
+    """The exit code, 0 if the programs could be built, and why they could not."""
     say("building (after tools/setup, which installs missing packages) ...")
     found = machine.architectures()
     log = out / "build.log"
     log.write_text("")
     options = [f"-DCMAKE_CUDA_ARCHITECTURES={found}"] if found else []
-    code, output = steps.execute(["bash", "-c", BUILD, "build", *options], str(log), min(5400, left_s),
+    code, output = steps.execute(["bash", "-c", BUILD, "build", *options], str(log), min(BUILD_S, left_s),
                                  dict(os.environ), cwd=str(tree.source))
     if code is None:
-        return f"gpu_check: the build was stopped after {min(5400, left_s):.0f} s; stage a tree (docs/gpu.md)"
-    return None if code == 0 else "\n".join([*output.splitlines()[-30:], f"gpu_check: the build failed; full output: {log}"])
+        why = (f"by signal {steps.interrupted[0]}" if steps.interrupted else
+               "as the budget was over" if left_s < BUILD_S else f"after {BUILD_S} s")
+        return (1 if why.startswith("after") else 4), f"gpu_check: the build was stopped {why}; stage a tree (docs/gpu.md)"
+    return (0, "") if code == 0 else (1, "\n".join([*output.splitlines()[-30:], f"gpu_check: the build failed; full output: {log}"]))
 
 
 def find(arguments, tree):
@@ -186,6 +191,8 @@ def parse(words):
         arguments.emulate = os.path.abspath(arguments.emulate)
         if not os.path.exists(arguments.emulate):
             parser.error(f"--emulate: {arguments.emulate} does not exist")
+    if arguments.budget is not None and not arguments.budget > 0:
+        parser.error(f"--budget: {arguments.budget:g} s are no time")
     if arguments.jobs is not None and arguments.jobs < 1:
         parser.error(f"--jobs: {arguments.jobs} is less than 1")
     arguments.processes = arguments.jobs or 1  # of test programs, once the device is known: machine.processes()
@@ -230,12 +237,12 @@ def main(words):
     if lacking and machine.staged_in(tree):
         tree = machine.staged_in(tree)
         say(f"gpu_check: cannot build here ({lacking}); using the staged tree {tree.source}")
-    failed = None if tree.staged else build(tree, out, end - time.monotonic())
-    if failed and lacking:
+    code, failed = (0, "") if tree.staged else build(tree, out, end - time.monotonic())
+    if code == 1 and lacking:
         failed += f"\ngpu_check: cannot build here ({lacking}): stage a tree elsewhere and bring it to build/stage (docs/gpu.md)"
-    if failed:
+    if code:
         say(failed)
-        return 1
+        return code
     device, facts, env = find(arguments, tree)
     if not arguments.jobs and not arguments.emulate:
         arguments.processes = machine.processes(device.get("description", ""))

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """gpu_check on a staged tree of stand-in programs: its counts, stored files, rows and exit codes."""
+import contextlib
+import io
 import json
 import os
 import pathlib
 import re
+import shlex
 import tarfile
 import unittest
 import unittest.mock
@@ -12,6 +15,7 @@ import check
 import machine
 import plan
 import standins
+import steps
 from standins import DEVICE, PASSED, SKIPPED
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -53,6 +57,8 @@ class GpuCheck(standins.Staged):
         self.assertIn("cifar10cnn step, batch 128, fp16: **4.20x** (quartiles 4.10-4.30) PyTorch 2.9.0", rows[6])
         self.assertEqual([row.partition("; not timed: ")[2].partition(" |")[0] for row in rows[6:9]], ["", "compile-rows", ""])
         self.assertIn("12.35 us, 2100 GB/s, 50.1 TFLOP/s, 71 % of the device's measured peak", rows[9])
+        pasted = shlex.split(rows[6].split("`")[-2])
+        self.assertTrue(pasted[pasted.index("--peer-cmd") + 1].startswith("step_peer --device cuda "), pasted)
         self.assertIsNone(re.search(r"[ `=]/", "\n".join(rows)), "a path of this machine")
 
     def test_no_device(self):
@@ -62,6 +68,39 @@ class GpuCheck(standins.Staged):
         self.assertFalse(self.out.exists())
         self.warpstep(needs="nowhere", text="the driver finds no device")
         self.assertEqual(self.run_it(), (3, "gpu_check: no usable CUDA device: the driver finds no device\n", None))
+
+    def test_a_build_that_is_cut_is_no_failure(self):
+        (self.stage / "tools").mkdir()
+        (self.stage / "tools" / "setup").write_text("#!/bin/sh\nsleep 60")
+        (self.stage / "tools" / "setup").chmod(0o755)
+        tree = machine.Tree(self.stage / "none", self.stage / "none", self.stage, False)
+        with unittest.mock.patch.object(machine, "find_tree", lambda *_: tree), \
+                unittest.mock.patch.object(machine, "cannot_build", lambda: "no cmake"):
+            code, printed, _ = self.run_it("--budget", str(check.RESERVED_S + 0.5))
+            self.assertEqual((code, "stopped as the budget was over; " in printed), (4, True), printed)
+            with unittest.mock.patch.object(steps, "interrupted", [15]):
+                code, printed, _ = self.run_it()
+            self.assertEqual((code, "stopped by signal 15; " in printed), (4, True), printed)
+            with unittest.mock.patch.object(check, "BUILD_S", 0.5):
+                code, printed, _ = self.run_it()
+            self.assertEqual((code, "stopped after 0.5 s; " in printed), (1, True), printed)
+
+    def test_a_budget_is_a_time(self):
+        for seconds in ("0", "-1", "nan"):
+            with contextlib.redirect_stderr(io.StringIO()) as words:
+                self.assertEqual(self.run_it("--budget", seconds), (2, "", None))
+            self.assertIn("are no time", words.getvalue())
+
+    def test_the_documentation_has_every_step(self):
+        """docs/gpu.md: "`pytorch-cifar10cnn`, `-gpt2`" and "`models` to `ops`"."""
+        every = [step.name for step in plan.steps(machine.find_tree(self.stage), check.parse([]), self.out, self.out)]
+        table = (ROOT / "docs" / "gpu.md").read_text().partition("| step | time |")[2].partition("\n\n")[0]
+        named = []
+        for cell in re.findall(r"^\| (`.*?) \|", table, re.M):
+            words = re.findall("`([^`]+)`", cell)
+            words = [words[0].partition("-")[0] + word if word.startswith("-") else word for word in words]
+            named += every[every.index(words[0]):every.index(words[1]) + 1] if "` to `" in cell else words
+        self.assertEqual(sorted(named), sorted(every))
 
     def test_programs_that_are_linked_to_wheels_find_them(self):
         folder = self.site / "nvidia" / "cu13" / "lib"

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import tarfile
 
 from steps import Outcome, parts_of, read_log
@@ -107,7 +108,7 @@ def switch_lines(result):
 def command_of(result, name):
     step = next((s for s in result["steps"] if s["name"] == name), {})
     # Without this machine's folders, in paths of programs and files and in --option=FILE.
-    return " ".join(re.sub(r"(^|=|\s)/\S*/", r"\1", word) for word in step.get("command", []))
+    return shlex.join(re.sub(r"(^|=|\s)/\S*/", r"\1", word) for word in step.get("command", []))
 
 
 def benchmark_lines(result):

@@ -28,6 +28,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
+sys.path.append(str(ROOT / "tools" / "gpu"))
+from guard import die_with_the_parent  # noqa: E402
 
 
 class Skip(Exception):
@@ -51,7 +53,7 @@ class Plant:
 @contextlib.contextmanager
 def busy(count):
     """Other programs that compute."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=die_with_the_parent) for _ in range(count)]
     try:
         yield {}
     finally:
@@ -135,7 +137,7 @@ def neighbour():
     """One other program that computes, on the core that one_core() gives the run."""
     cpu = max(os.sched_getaffinity(0))
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"],
-                             preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+                             preexec_fn=lambda: (die_with_the_parent(), os.sched_setaffinity(0, {cpu})))
     try:
         yield {}
     finally:

@@ -1,8 +1,10 @@
 # tools/gpu_check and the tests that it runs.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 if(NOT WARPSTEP_SANITIZE)  # Python with programs that stand in for those of a device
+  add_test(NAME tools/check COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/check_test.py")
   add_test(NAME tools/gpu_check COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/gpu/check_test.py")
   add_test(NAME tools/gpu_check_cut COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/gpu/cut_test.py")
+  set_tests_properties(tools/check PROPERTIES LABELS host TIMEOUT 120)
   set_tests_properties(tools/gpu_check tools/gpu_check_cut PROPERTIES LABELS host TIMEOUT 120 COST 30)
 endif()
 

@@ -95,6 +95,17 @@ def tail(text):
     return "\n".join("    " + line for line in cut + lines[-SHOWN_LINES:])
 
 
+def run(command, **how):
+    """As subprocess.run(): but the command ends, with all that it started, when this program does."""
+    gone, held = os.pipe()
+    try:
+        return subprocess.run([sys.executable, "-I", "-S", ROOT / "tools/gpu/guard.py", str(gone), *command], pass_fds=[gone],
+                              check=False, **how)
+    finally:
+        os.close(held)
+        os.close(gone)
+
+
 def without_random_addresses(preset):
     """A prefix for commands: ThreadSanitizer of older compilers cannot start with highly randomised addresses."""
     prefix = ["setarch", platform.machine(), "-R"]
@@ -137,8 +148,8 @@ class Builds:
         log.parent.mkdir(exist_ok=True)
         began = time.monotonic()
         with log.open("w") as output:
-            good = subprocess.run([*without_random_addresses(preset), *command], cwd=ROOT, stdout=output,
-                                  stderr=subprocess.STDOUT, check=False).returncode == 0
+            good = run([*without_random_addresses(preset), *command], cwd=ROOT, stdout=output,
+                       stderr=subprocess.STDOUT).returncode == 0
         if time.monotonic() - began > 5 or not good:
             say(f"{name} {preset}: {time.monotonic() - began:.0f} s" + ("" if good else ", FAILED"))
         if not good:
@@ -270,12 +281,12 @@ def run_tests(tier):
         junit = pathlib.Path(folder) / "junit.xml"
         labels = "|".join(tier.labels)
         chosen = ["-R", tier.tests] if tier.tests else []
-        ran = subprocess.run(
+        ran = run(
             [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(max(1, CORES // 3) if tier.single else CORES),
              "-L", f"^({labels})$", *chosen, "--output-junit", str(junit),
              "--test-output-size-passed", str(MAX_OUTPUT_BYTES), "--test-output-size-failed", str(MAX_OUTPUT_BYTES)],
             cwd=ROOT, env={**os.environ, **tier.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", check=False)
+            text=True, errors="replace")
         if not junit.exists():
             return Result(failed=1, notes=[f"  FAILED: ctest wrote no results\n{tail(ran.stdout)}"])
         result = read_junit(junit)
@@ -311,8 +322,8 @@ def run_tidy(builds):
     ours = [c["file"] for c in commands if not c["file"].startswith(str(ROOT / "build"))]
 
     def tidy(file):
-        return file, subprocess.run([os.environ["TIDY"], "--quiet", "-p", str(ROOT / "build/release"), file],
-                                    capture_output=True, text=True, errors="replace", check=False)
+        return file, run([os.environ["TIDY"], "--quiet", "-p", str(ROOT / "build/release"), file],
+                         capture_output=True, text=True, errors="replace")
 
     result = Result()
     with concurrent.futures.ThreadPoolExecutor(CORES) as pool:

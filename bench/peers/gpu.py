@@ -1,10 +1,15 @@
 """Reads a GPU's name, clock and power from nvidia-smi: the name once, clock and power while windows run."""
 import datetime
 import os
+import pathlib
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "gpu"))
+from guard import die_with_the_parent  # noqa: E402
 
 QUERY = "--query-gpu="
 FORMAT = "--format=csv,noheader,nounits"
@@ -67,7 +72,8 @@ class Sampler:
     def __enter__(self):
         if self.wanted:
             self.output = tempfile.TemporaryFile("w+")
-            self.process = subprocess.Popen(self.command, stdout=self.output, stderr=subprocess.DEVNULL)
+            self.process = subprocess.Popen(self.command, stdout=self.output, stderr=subprocess.DEVNULL,
+                                            preexec_fn=die_with_the_parent)
         return self
 
     def __exit__(self, *error):

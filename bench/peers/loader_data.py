@@ -1,6 +1,7 @@
 """The data sets of loader_peers.py: drawn, unpacked and packed once, then kept in its folder."""
 import os
 import pickle
+import shutil
 import subprocess
 
 import numpy as np
@@ -84,6 +85,7 @@ class Sets:
     def _once(self, name, make, made=False):
         path = f"{self.folder}/{name}"
         if not os.path.exists(path):
+            shutil.rmtree(path + ".new", ignore_errors=True)  # of a call that was cut
             if not made:
                 os.makedirs(path + ".new")
             make(path + ".new")

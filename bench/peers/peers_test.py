@@ -6,6 +6,8 @@ import json
 import os
 import pathlib
 import shlex
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,7 +15,8 @@ import types
 import unittest
 from unittest import mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 import alternate  # noqa: E402
 import gpu  # noqa: E402
 import pytorch_child  # noqa: E402
@@ -333,7 +336,64 @@ class Gpu(unittest.TestCase):
                 self.assertEqual([gpu.number_of(device) for device in ("cuda", "cuda:1")], numbers)
 
 
+def children_of(process):
+    """The ids of its threads' children."""
+    return [int(child) for path in pathlib.Path(f"/proc/{process.pid}/task").glob("*/children") for child in path.read_text().split()]
+
+
+class Killed(unittest.TestCase):
+    """What a program that is killed has started ends with it."""
+
+    def assert_nothing_left(self, code, count, **env):
+        program = subprocess.Popen([sys.executable, "-B", "-c", "import sys, time\nsys.path[:0] = sys.argv[1:]\n" + code
+                                    + "    print(flush=True)\n    time.sleep(60)", str(HERE), str(HERE.parent)],
+                                   env={**os.environ, **env}, stdout=subprocess.PIPE)
+        with program:
+            program.stdout.readline()
+            left = children_of(program)
+            program.kill()
+        self.assertEqual(len(left), count)
+        end = time.monotonic() + 20
+        while left and time.monotonic() < end:
+            time.sleep(0.01)
+            left = [child for child in left if self.is_alive(child)]
+        for child in left:
+            os.kill(child, signal.SIGKILL)
+        self.assertEqual(left, [])
+
+    @staticmethod
+    def is_alive(process):
+        try:
+            return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    def test_other_programs_of_a_plant(self):
+        self.assert_nothing_left("import planted_bottlenecks\nwith planted_bottlenecks.busy(2):\n", 2)
+        self.assert_nothing_left("import planted_bottlenecks\nwith planted_bottlenecks.neighbour():\n", 1)
+
+    def test_nvidia_smi(self):
+        with tempfile.TemporaryDirectory() as folder:
+            smi = pathlib.Path(folder) / "nvidia-smi"
+            smi.write_text('#!/bin/sh\ncase "$*" in *-lms*) exec sleep 60;; esac\necho A, 1, 2, 3, 4, 5\n')
+            smi.chmod(0o755)
+            self.assert_nothing_left('import gpu\nwith gpu.Sampler("cuda"):\n', 1, PATH=f"{folder}:{os.environ['PATH']}")
+
+
 class Loaders(unittest.TestCase):
+    def test_a_set_that_was_cut_is_made_again(self):
+        try:
+            import loader_data
+        except ImportError as error:
+            self.skipTest(str(error))
+        with tempfile.TemporaryDirectory() as folder:
+            half = pathlib.Path(folder) / "photos.new" / "train"
+            half.mkdir(parents=True)
+            sets = loader_data.Sets.__new__(loader_data.Sets)
+            sets.folder = folder
+            self.assertEqual(sets._once("photos", lambda out: os.makedirs(f"{out}/train")), f"{folder}/photos")
+            self.assertEqual(os.listdir(folder), ["photos"])
+
     def test_a_survey_is_of_the_files_too(self):
         try:
             import loader_cases

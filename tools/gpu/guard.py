@@ -6,6 +6,7 @@ DESCRIPTOR is the read end of a pipe whose write end gpu_check keeps: end of fil
 too. As a subreaper this process is the parent of every orphan below it, so that no session of its own lets one escape.
 If this process is killed, its program dies by PR_SET_PDEATHSIG. Ends as the program did, by the same signal if by one.
 """
+import contextlib
 import ctypes
 import os
 import resource
@@ -77,6 +78,9 @@ def main(descriptor, command):
         if descriptor in readable:
             break
         os.read(wake, 4096)
+        for orphan in set(descendants()) - {program.pid}:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(orphan, os.WNOHANG)
     end_descendants()
     return program.poll()
 

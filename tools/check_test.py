@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""tools/check's program: its builds and tests end with it."""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+# A command whose shell has a child in a session of its own.
+PROGRAM = f"""
+import sys; sys.path.insert(0, {str(HERE)!r})
+import check_tiers
+print(check_tiers.run(sys.argv[1:], capture_output=True, text=True).stdout)
+"""
+
+
+class Check(unittest.TestCase):
+    def start(self, *command):
+        return subprocess.Popen([sys.executable, "-B", "-c", PROGRAM, *command], stdout=subprocess.PIPE, text=True)
+
+    @staticmethod
+    def sleepers(seconds):
+        """Processes whose command is this sleep."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                command = pathlib.Path(f"/proc/{name}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if command == f"sleep\0{seconds}\0".encode():
+                found.append(int(name))
+        return found
+
+    def wait_until(self, is_so):
+        end = time.monotonic() + 20
+        while not is_so() and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def test_a_command_answers(self):
+        with self.start("sh", "-c", "echo found") as program:
+            self.assertEqual(program.stdout.read().strip(), "found")
+
+    def test_an_orphan_that_ended_is_gone(self):
+        """Tests ask for processes by their ids."""
+        with self.start("sh", "-c", "(sleep 0.1 >/dev/null & echo $!) | (read id; sleep 0.5; kill -0 $id || echo gone)") as program:
+            self.assertEqual(program.stdout.read().strip(), "gone")
+
+    def test_what_it_runs_ends_with_it(self):
+        seconds = f"600.{os.getpid()}"  # which no other process sleeps
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with self.start("sh", "-c", f"setsid sleep {seconds} & sleep {seconds}; true") as program:
+                self.wait_until(lambda: len(self.sleepers(seconds)) == 2)
+                self.assertEqual(len(self.sleepers(seconds)), 2)
+                program.send_signal(number)
+            self.wait_until(lambda: not self.sleepers(seconds))
+            left = self.sleepers(seconds)
+            for process in left:
+                os.kill(process, signal.SIGKILL)
+            self.assertEqual(left, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

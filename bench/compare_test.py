@@ -72,6 +72,20 @@ class Compare(unittest.TestCase):
         self.assertEqual(answer.returncode, 1)
         self.assertIn("1 of 1 benchmarks above 1.1", answer.stdout)
 
+        self.assertEqual(self.compare(*rows, "--fail-above", "0").returncode, 1)
+
+    def test_a_benchmark_that_failed_is_no_pass(self):
+        failed = entry("old", 0, error_occurred=True, error_message="out of memory")
+        for b in ([entry("both", 1), failed], [entry("both", 1), entry("old", 1), failed]):
+            answer = self.compare([entry("both", 1), entry("old", 1)], b, "--fail-above", "1.10")
+            self.assertEqual(answer.returncode, 1)
+            self.assertIn("failed in B: old: out of memory", answer.stdout)
+            self.assertNotIn("only in A", answer.stdout)
+            self.assertIn("1 of A's benchmarks failed in B", answer.stdout)
+            self.assertEqual(self.compare([entry("both", 1), entry("old", 1)], b).returncode, 0)
+        answer = self.compare([entry("both", 1)], [entry("both", 1), failed], "--fail-above", "1.10")
+        self.assertEqual((answer.returncode, "failed in B: old" in answer.stdout), (0, True), answer.stdout)
+
     def test_other_conditions_are_refused(self):
         rows = [entry("x", 10)], [entry("x", 10)]
         self.assertEqual(self.compare(*rows, **{"cpu_copy_GB/s": "43"}).returncode, 0)

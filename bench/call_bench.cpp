@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "bench/call_report.h"
+#include "bench/program.h"
 #include "engine/core/error.h"
 #include "engine/core/version.h"
 
@@ -207,19 +208,9 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Times every call of the models' training steps by itself; see bench/README.md");
+  CLI::App app("Times every call of the models' training steps by itself; see bench/README.md",
+               "call_bench");
   Options options;
   declare(app, options);
-  try {
-    app.parse(argc, argv);
-    return run(options);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "call_bench: {}\n", error.what());
-    return 2;
-  } catch (const Error& error) {
-    fmt::print(stderr, "call_bench: {}\n", error.what());
-    return 1;
-  }
+  return bench::run_program(app, argc, argv, [&] { return run(options); });
 }

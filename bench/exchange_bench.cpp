@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <vector>
 
+#include "bench/program.h"
 #include "engine/dist/communicator.h"
 #include "engine/dist/tcp.h"
 
@@ -36,10 +36,7 @@ void measure(Communicator& communicator, const char* name, Work work) {
                ms[3 * count / 4]);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::size_t count = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 4'300'000;
+void measure_all(std::size_t count) {
   const auto options = warpstep::tcp_options_of_environment();
   Communicator communicator(warpstep::launcher() == "env" ? warpstep::open_tcp(*options)
                                                           : warpstep::open_mpi());
@@ -61,4 +58,16 @@ int main(int argc, char** argv) {
   });
   std::vector<double> few(4, 1);
   measure(communicator, "sum of 4 doubles", [&] { communicator.sum(std::span(few)); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Times sums over the ranks of a job", "exchange_bench");
+  std::size_t count = 4'300'000;
+  app.add_option("FLOATS", count, "of a sum")->check(CLI::PositiveNumber)->capture_default_str();
+  return warpstep::bench::run_program(app, argc, argv, [&] {
+    measure_all(count);
+    return 0;
+  });
 }

@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "bench/kernel_bench_timing.h"
+#include "bench/program.h"
 #include "engine/core/error.h"
 #include "engine/core/version.h"
 
@@ -22,6 +23,7 @@ struct Options {
   BackendOptions backend;
   bool all_cases = false;
   bool list = false;
+  std::string_view out;  // the file of figures in JSON, if there is one
 };
 
 void declare(CLI::App& app, Options& options) {
@@ -45,8 +47,30 @@ void print_help() {
   benchmark::PrintDefaultHelp();
 }
 
+// Of the form --NAME=VALUE, which Google Benchmark parses but does not expose; else the default.
+std::string_view flag_of(std::span<char* const> arguments, std::string_view name,
+                         std::string_view otherwise) {
+  for (const std::string_view flag : arguments)
+    if (flag.starts_with(name) && flag.substr(name.size()).starts_with('='))
+      otherwise = flag.substr(name.size() + 1);
+  return otherwise;
+}
+
+// Google Benchmark ignores that its file did not take what was written.
+class JsonFile : public benchmark::JSONReporter {
+ public:
+  void Finalize() override {
+    JSONReporter::Finalize();
+    is_whole_ = !GetOutputStream().flush().fail();
+  }
+  bool is_whole() const { return is_whole_; }
+
+ private:
+  bool is_whole_ = true;
+};
+
 // Google Benchmark parses this flag but does not expose it.
-bool wants_list(std::span<char*> arguments) {
+bool wants_list(std::span<char* const> arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [](const char* argument) {
     const std::string_view flag(argument);
     return flag == "--benchmark_list_tests" || flag == "--benchmark_list_tests=true" ||
@@ -179,7 +203,9 @@ int run(const Options& options) {
     if (!options.list) bench->measure();
     bench->enlist();
   }
-  benchmark::RunSpecifiedBenchmarks();
+  JsonFile file;
+  benchmark::RunSpecifiedBenchmarks(nullptr, options.out.empty() ? nullptr : &file);
+  if (!file.is_whole()) fail<Error>("--benchmark_out: cannot write {}", options.out);
   return std::any_of(all.begin(), all.end(), [](const auto& bench) { return bench->failed(); });
 }
 
@@ -187,21 +213,12 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  options.list = wants_list({argv, static_cast<std::size_t>(argc)});
+  const std::vector<char*> arguments(argv, argv + argc);
+  options.list = wants_list(arguments);
+  if (flag_of(arguments, "--benchmark_out_format", "json") == "json")
+    options.out = flag_of(arguments, "--benchmark_out", "");
   benchmark::Initialize(&argc, argv, print_help);
-  CLI::App app;
+  CLI::App app("", "warpstep_bench");
   declare(app, options);
-  try {
-    app.parse(argc, argv);
-    return run(options);
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "warpstep_bench: {}; see --help\n", error.what());
-    return 2;
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "warpstep_bench: {}\n", error.what());
-    return 2;
-  } catch (const Error& error) {
-    fmt::print(stderr, "warpstep_bench: {}\n", error.what());
-    return 1;
-  }
+  return bench::run_program(app, argc, argv, [&] { return run(options); });
 }

@@ -85,6 +85,14 @@ class KernelBench(unittest.TestCase):
             self.assertIn(words, answer.stderr)
             self.assertNotIn('"benchmarks"', answer.stdout)
 
+    def test_figures_that_are_lost_are_no_success(self):
+        case = ("--backends", arguments.module, "--benchmark_min_time=0.001", f"--benchmark_filter={arguments.filter}", *arguments.more)
+        answer = bench(*case, "--benchmark_out=/dev/full")
+        self.assertEqual((answer.returncode, "cannot write /dev/full" in answer.stderr), (1, True), answer.stderr)
+        with open("/dev/full", "w") as full:
+            answer = subprocess.run([arguments.program, *case], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=240)
+        self.assertEqual((answer.returncode, "cannot write to stdout" in answer.stderr), (1, True), answer.stderr)
+
     def test_a_backend_that_cannot_be_opened_is_left_out(self):
         answer = bench("--backends", f"{arguments.module},./no_such.so", "--benchmark_list_tests")
         self.assertEqual(answer.returncode, 0)

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/loader_measure.h"
+#include "bench/program.h"
 #include "engine/core/error.h"
 
 namespace {
@@ -160,7 +161,7 @@ void declare(CLI::App& app, Options& o) {
       ->transform(one_of<bool>({{"device", false}, {"cpu", true}}));
   loader.workers = 1;
   app.add_option("--workers", loader.workers)->capture_default_str();
-  app.add_option("--batch", loader.batch)->capture_default_str();
+  app.add_option("--batch", loader.batch)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--prefetch", loader.prefetch)->capture_default_str();
   app.add_option("--seed", loader.seed)->capture_default_str();
   app.add_option("--samples", o.samples, "in a window")->capture_default_str();
@@ -182,11 +183,10 @@ void declare(CLI::App& app, Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("The loader alone, without a model");
+  CLI::App app("The loader alone, without a model", "loader_bench");
   Options options;
   declare(app, options);
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return bench::run_program(app, argc, argv, [&] {
     if (!options.dump.empty()) {
       dump(options);
     } else if (options.serves) {
@@ -198,11 +198,6 @@ int main(int argc, char** argv) {
       else
         print(found);
     }
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "loader_bench: {}\n", error.what());
-    return 2;
-  } catch (const Error& error) {
-    fmt::print(stderr, "loader_bench: {}\n", error.what());
-    return 1;
-  }
+    return 0;
+  });
 }

@@ -84,8 +84,15 @@ class LoaderBench(unittest.TestCase):
             self.assertEqual(call(*options, *more).returncode, 0)
             self.assertEqual(os.path.getsize(path), 8 * 32 * 32 * 3 * value_bytes)
 
+    def test_figures_that_are_lost_are_no_success(self):
+        with open("/dev/full", "w") as full:
+            answer = subprocess.run([PROGRAM, self.png, "--batch", "32", "--samples", "64", "--json"], stdout=full,
+                                    stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+        self.assertEqual((answer.returncode, "cannot write" in answer.stderr), (1, True), answer.stderr)
+
     def test_refusals(self):
-        for options, code, words in (((self.png, "--batch", "1000"), 2, "batch"), (("no_such",), 1, "no_such"),
+        for options, code, words in (((self.png, "--batch", "1000"), 2, "batch"), ((self.png, "--batch", "0"), 2, "--batch"),
+                                     (("no_such",), 1, "no_such"),
                                      ((self.png, "--transforms", "no-such"), 2, "no-such"),
                                      ((self.png, "--tier", "resident", "--normalize", "cpu"), 2, "resident")):
             answer = call(*options)

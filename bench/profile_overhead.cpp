@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "bench/open.h"
+#include "bench/program.h"
 #include "data/formats/dataset.h"
 #include "data/load/loader.h"
 #include "engine/core/error.h"
@@ -213,22 +214,22 @@ void measure(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("the cost of profiling per training step");
+  CLI::App app("the cost of profiling per training step", "profile_overhead");
   Options options;
   app.add_option("--data", options.data, "folder with the images")->required();
   app.add_option("--model", options.model)->capture_default_str();
   app.add_option("--device", options.device)->capture_default_str();
   app.add_option("--batch", options.batch)->capture_default_str();
-  app.add_option("--rounds", options.rounds, "of one block a kind")->capture_default_str();
-  app.add_option("--steps", options.steps, "a block")->capture_default_str();
+  app.add_option("--rounds", options.rounds, "of one block a kind")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--steps", options.steps, "a block")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--workers", options.workers, "of the loader")->capture_default_str();
   app.add_option("--out", options.out, "folder for the session files")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return bench::run_program(app, argc, argv, [&] {
     measure(options);
     return 0;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "profile_overhead: {}\n", error.what());
-    return 1;
-  }
+  });
 }

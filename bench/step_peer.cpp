@@ -12,6 +12,7 @@
 #include <iostream>
 
 #include "bench/open.h"
+#include "bench/program.h"
 #include "engine/core/error.h"
 #include "engine/passes/compile.h"
 #include "engine/run/trainer.h"
@@ -206,7 +207,7 @@ void serve(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("A training step that speaks the line protocol of bench/peers");
+  CLI::App app("A training step that speaks the line protocol of bench/peers", "step_peer");
   Options options;
   app.add_option("--model", options.model)->capture_default_str();
   app.add_option("--device", options.device)->capture_default_str();
@@ -236,14 +237,8 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--overlap-launches", options.overlap_launches,
       "as WARPSTEP_OVERLAP_LAUNCHES=1: our kernels are placed before those before them end");
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return bench::run_program(app, argc, argv, [&] {
     serve(options);
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "step_peer: {}\n", error.what());
-    return 2;
-  } catch (const Error& error) {
-    fmt::print(stderr, "step_peer: {}\n", error.what());
-    return 1;
-  }
+    return 0;
+  });
 }

@@ -12,7 +12,10 @@ bench_test(kernel_bench cpu kernel_bench_test.py "$<TARGET_FILE:warpstep_bench>"
 bench_test(call_bench cpu call_bench_test.py "$<TARGET_FILE:call_bench>")
 bench_test(step_peer cpu step_peer_test.py "$<TARGET_FILE:step_peer>")
 bench_test(loader_bench host loader_bench_test.py "$<TARGET_FILE:loader_bench>" "$<TARGET_FILE:warpstep>")
-add_dependencies(tier_cpu warpstep_bench call_bench step_peer)
+set(programs step_peer loader_bench warpstep_bench call_bench profile_overhead exchange_bench)
+list(TRANSFORM programs REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE program_files)
+bench_test(usage cpu usage_test.py ${program_files})
+add_dependencies(tier_cpu ${programs})
 add_dependencies(tier_host loader_bench warpstep)
 # Only the bottleneck that also shows on a busy machine; the others, and the predictions, need an idle one.
 bench_test(planted_bottlenecks cpu planted_bottlenecks.py --warpstep "$<TARGET_FILE:warpstep>" --only slow-open

@@ -18,6 +18,7 @@ from unittest import mock
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import alternate  # noqa: E402
+import data_parallel  # noqa: E402
 import gpu  # noqa: E402
 import pytorch_child  # noqa: E402
 import pytorch_step  # noqa: E402
@@ -405,6 +406,35 @@ class Loaders(unittest.TestCase):
         self.assertEqual(png.peers[0].name, jpeg.peers[0].name)
         self.assertEqual(loader_peers.surveyed(png), loader_peers.surveyed(other))
         self.assertNotEqual(loader_peers.surveyed(png), loader_peers.surveyed(jpeg))
+
+
+class Ranks(unittest.TestCase):
+    def test_pytorch_keeps_its_memory(self):
+        """Its ranks alone: ours run as users start them."""
+        seen = []
+
+        class Rank:
+            exitcode = None
+
+            def __init__(self, **_):
+                pass
+
+            def start(self):
+                seen.append({name: os.environ.get(name) for name in pytorch_step.KEEP})
+
+            def join(self, _):
+                pass
+
+            def is_alive(self):
+                return False
+
+        queue = types.SimpleNamespace(get=lambda timeout: (10, 20))
+        processes = types.SimpleNamespace(get_context=lambda _: types.SimpleNamespace(Queue=lambda: queue, Process=Rank))
+        torch = types.SimpleNamespace(multiprocessing=processes)
+        with mock.patch.dict(sys.modules, {"torch": torch, "torch.multiprocessing": processes}):
+            self.assertEqual(data_parallel.pytorch(None, 0), (10, 20))
+        self.assertEqual(seen, [pytorch_step.KEEP] * 2)
+        self.assertFalse(set(pytorch_step.KEEP) & set(os.environ))
 
 
 class FakeCuda:

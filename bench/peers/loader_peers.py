@@ -6,7 +6,9 @@
 It compares images per CPU-second, including workers; the ratio is the median over neighbouring windows, with its
 quartiles. Each case has a gate; exits with 1 if one fails.
 
-- Pixels: both sides must give the same pixels for 32 images without random transforms, otherwise there is no ratio.
+- Pixels: both sides must give the same pixels for 32 images without random transforms, otherwise there is no ratio. But two cases,
+  "u8 to optimised", compare what a course's loader did with what ours does in its place: ours stops at a crop's bytes, as mask, YUV
+  and f32 are the device's work.
 - The peer is the best of 0, 1 and 2 workers with 2 and 4 batches ahead: workers are kept from epoch to epoch, memory is not
   pinned, each has one thread. Ours has one worker.
 - A peer's window is a whole epoch, so that its workers idle before and after; ours counts the images its workers finish
@@ -15,7 +17,7 @@ quartiles. Each case has a gate; exits with 1 if one fails.
 - First batch: theirs from iter(), including the start of workers, because a run waits for that; kept workers help only later
   epochs ("epoch gap"). Both sides have two workers.
 - Memory: growth of the process tree's proportional set size since before its first batch, against the larger of our bound
-  and our measured growth.
+  and our measured growth. Both sides make f32 with as many workers.
 """
 import argparse
 import json
@@ -129,7 +131,7 @@ def latency_rows(sets, cases, options):
         process.quit()
         held = max(bound["anonymous_bytes"], bound["bound_bytes"])
         rows.append({"case": f"memory, {name}, MiB", "peer": peer.name, "theirs": theirs / 2**20, "ours": held / 2**20,
-                     "ratio": theirs / held, "gate": 10})
+                     "ratio": theirs / held, "gate": 5})
     return rows
 
 

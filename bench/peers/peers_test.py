@@ -395,6 +395,20 @@ class Loaders(unittest.TestCase):
             self.assertEqual(sets._once("photos", lambda out: os.makedirs(f"{out}/train")), f"{folder}/photos")
             self.assertEqual(os.listdir(folder), ["photos"])
 
+    def test_memory_is_of_equal_work(self):
+        try:
+            import loader_cases
+        except ImportError as error:
+            self.skipTest(str(error))
+        sets, options = types.SimpleNamespace(many="many", many_packed="packed"), types.SimpleNamespace(bin="bin")
+        for _, ours, theirs in loader_cases.memory(sets, options):
+            def value(side, option):
+                return side.command[side.command.index(option) + 1]
+            for option in ("--batch", "--workers"):
+                self.assertEqual(value(ours, option), value(theirs, option))
+            self.assertEqual((value(ours, "--transforms"), value(ours, "--normalize")), (loader_cases.TRAINING, "cpu"))
+            self.assertEqual(value(theirs, "--transforms"), "optimised")
+
     def test_a_survey_is_of_the_files_too(self):
         try:
             import loader_cases

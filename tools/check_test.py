@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""tools/check's program: its builds and tests end with it."""
+"""tools/check's program: its builds and tests end with it, and it says why nothing ran."""
+import contextlib
+import io
 import os
 import pathlib
 import signal
@@ -7,6 +9,9 @@ import subprocess
 import sys
 import time
 import unittest
+import unittest.mock
+
+import check_tiers
 
 HERE = pathlib.Path(__file__).resolve().parent
 # A command whose shell has a child in a session of its own.
@@ -42,6 +47,24 @@ class Check(unittest.TestCase):
     def test_a_command_answers(self):
         with self.start("sh", "-c", "echo found") as program:
             self.assertEqual(program.stdout.read().strip(), "found")
+
+    def main(self, *words):
+        """Its exit code and what it printed, on a machine without a GPU, where nothing is built."""
+        skipped = check_tiers.Result(skipped=3, notes=["  skipped: no NVIDIA driver"])
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), self.assertRaises(SystemExit) as end, \
+                unittest.mock.patch.object(check_tiers, "run_tier", lambda *_: skipped), \
+                unittest.mock.patch.object(check_tiers, "Builds", unittest.mock.MagicMock), \
+                unittest.mock.patch.object(sys, "argv", ["check", *words]):
+            check_tiers.main()
+        return end.exception.code, printed.getvalue()
+
+    def test_nothing_to_run_is_explained(self):
+        code, printed = self.main("--quick", "--tier", "asan", "--tier", "tsan")
+        self.assertEqual((code, "--quick leaves out every tier of --tier" in printed), (2, True), printed)
+        code, printed = self.main("--tier", "gpu")
+        self.assertEqual((code, "no test ran, which is no success" in printed), (1, True), printed)
+        self.assertTrue(printed.endswith("0 passed, 0 failed, 3 skipped\n"), printed)
 
     def test_an_orphan_that_ended_is_gone(self):
         """Tests ask for processes by their ids."""

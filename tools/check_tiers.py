@@ -3,7 +3,8 @@
 The tiers are CTest labels, except asan* and tsan*, which are other tiers built with sanitizers. tools/check, which
 starts this program, checks the arguments first: add a new argument there too.
 Ends with one line 'N passed, N failed, N skipped'. These are tests; a tier that was skipped as a whole counts the
-tests it would have run. Exit code 1 if anything failed, or if a tier that this machine can run had no tests.
+tests it would have run. Exit code 1 if anything failed, if a tier that this machine can run had no tests, or
+if no test ran.
 """
 import argparse
 import collections
@@ -363,6 +364,8 @@ def main():
     arguments = parser.parse_args()
     chosen = [t for t in TIERS if (not arguments.tier or t.name in arguments.tier) and
               not (arguments.quick and t.preset != "release")]
+    if not chosen and not arguments.tidy:
+        parser.error("--quick leaves out every tier of --tier: they need a build with sanitizers")
     builds, total = Builds(), Result()
     jobs = [(tier.name, tier.single, lambda tier=tier: run_tier(tier, builds)) for tier in chosen]
     if arguments.tidy:
@@ -376,6 +379,8 @@ def main():
         total.failed += result.failed
         total.skipped += result.skipped
     say(f"\n{'everything' if not (arguments.quick or arguments.tier) else 'done'} in {time.monotonic() - began:.0f} s")
+    if not total.failed and not total.passed:
+        say("no test ran, which is no success")
     say(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     sys.exit(1 if total.failed or not total.passed else 0)
 

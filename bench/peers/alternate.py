@@ -17,46 +17,33 @@ class TimeOver(SystemExit):
     """A program did not answer in its time, and was killed; it may have been sound."""
 
 
-class Runner:
-    """A program that implements the protocol; its clock starts before the process does. `limit_s`: of one answer."""
+class Asked:
+    """A program that answers a line with a line of JSON. `limit_s`: of one answer."""
 
     def __init__(self, name, command, env=None, limit_s=900):
-        self.name, self.command, self.limit_s = name, command, limit_s
-        self.losses, self.late = [], False
-        self.forget()
+        self.name, self.command, self.limit_s, self.late = name, command, limit_s, False
         self.stderr = tempfile.TemporaryFile("w+")
-        self.about, self.warm_step_s = {}, 0
-        begin = time.perf_counter()
         self.process = subprocess.Popen(command, env={**os.environ, **(env or {})}, text=True, bufsize=1,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr)
-        self._window(1)
-        self.first_step_s = time.perf_counter() - begin
-
-    def forget(self):
-        """The windows so far; not the losses."""
-        self.ms, self.cpu_ms, self.spans = [], [], []
 
     def _is_late(self):
         self.late = True
         self.process.kill()
 
-    def _window(self, steps):
+    def ask(self, command, what="an answer"):
         watchdog = threading.Timer(self.limit_s, self._is_late)
         watchdog.start()
         try:
-            self.process.stdin.write(f"window {steps}\n")
+            self.process.stdin.write(command + "\n")
             self.process.stdin.flush()
             for line in self.process.stdout:
                 if line.startswith("{"):  # anything else is chatter
-                    answer = json.loads(line)
-                    break
-            else:
-                raise BrokenPipeError
+                    return json.loads(line)
+            raise BrokenPipeError
         except (BrokenPipeError, ValueError, OSError) as error:
             self.process.kill()
             self.process.wait()
             if self.late:
-                what = "its first step" if not self.losses else f"a window of {steps} steps"
                 raise TimeOver(f"{self.name}: the time was over: {what} was not done after {self.limit_s:.1f} s, and it was killed") from None
             self.stderr.seek(0)
             last = collections.deque(self.stderr, 15)
@@ -64,6 +51,25 @@ class Runner:
                              + "".join(last)) from None
         finally:
             watchdog.cancel()
+
+
+class Runner(Asked):
+    """A program that implements the protocol; its clock starts before the process does."""
+
+    def __init__(self, name, command, env=None, limit_s=900):
+        self.losses, self.about, self.warm_step_s = [], {}, 0
+        self.forget()
+        begin = time.perf_counter()
+        super().__init__(name, command, env, limit_s)
+        self._window(1)
+        self.first_step_s = time.perf_counter() - begin
+
+    def forget(self):
+        """The windows so far; not the losses."""
+        self.ms, self.cpu_ms, self.spans = [], [], []
+
+    def _window(self, steps):
+        answer = self.ask(f"window {steps}", f"a window of {steps} steps" if self.losses else "its first step")
         if len(answer["losses"]) != steps:
             raise SystemExit(f"{self.name}: {len(answer['losses'])} losses for a window of {steps} steps")
         self.losses += answer["losses"]

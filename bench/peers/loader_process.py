@@ -1,41 +1,15 @@
 """A loader in a process of its own, asked by lines; and what a process and its children hold in memory."""
-import collections
-import json
-import subprocess
-import tempfile
 import threading
 
 import alternate
 
 
-class LoaderProcess:
+class LoaderProcess(alternate.Asked):
     """A program under the line protocol; loader_child.py lists the commands."""
 
-    def __init__(self, name, command, limit_s=600):
-        self.name, self.command, self.limit_s, self.batches = name, command, limit_s, 1
-        self.stderr = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(command, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.stderr)
-        self.pid = self.process.pid
-
-    def ask(self, command):
-        watchdog = threading.Timer(self.limit_s, self.process.kill)
-        watchdog.start()
-        try:
-            self.process.stdin.write(command + "\n")
-            self.process.stdin.flush()
-            for line in self.process.stdout:
-                if line.startswith("{"):  # anything else is chatter
-                    return json.loads(line)
-            raise BrokenPipeError
-        except (BrokenPipeError, ValueError) as error:
-            self.process.kill()
-            self.process.wait()
-            self.stderr.seek(0)
-            last = "".join(collections.deque(self.stderr, 15))
-            raise SystemExit(f"{self.name} ended or answered badly ({error!r}):\n  {self.command}\n{last}") from None
-        finally:
-            watchdog.cancel()
+    def __init__(self, name, command):
+        super().__init__(name, command, limit_s=600)
+        self.batches, self.pid = 1, self.process.pid
 
     def peak_memory(self, command):
         """The most that the tree was seen to hold, in bytes, while it worked on a command."""

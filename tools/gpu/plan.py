@@ -18,6 +18,8 @@ SHORTCUTS_ALONE = "--no-fuse norm.dgrad+norm.dgrad"
 POOLS_ALONE = "--no-fuse conv+pool"
 QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
 GELUS_ALONE = ("--no-fuse linear+gelu", "--no-fuse linear.dgrad+gelu")
+SUMS_ALONE = "--no-fuse dgrad+bias"  # bias gradients, of the adjoints of GELU and layer norm
+RELUS_ALONE = "--no-fuse conv.dgrad+relu"
 HALF_MOMENTS = "--moments bf16"
 CHANGED = {}  # step: {field: value}, for tests
 # model: batch, precision, memory format, seconds for PyTorch's rows: a captured step is ready after 10, 27 and 18 to 23 s, a
@@ -30,9 +32,9 @@ TO_END_S = 10  # what pytorch_step.py may need beyond its --limit: the windows t
 SWITCHES = ("--autotune", "--no-graph", "--host-batches", "--overlap-launches")
 SEVERAL = tuple(f"--steps-per-launch {steps}" for steps in (8, 32))  # of a short step
 # name: model, batch, precision, seconds, switches
-SWITCHED = {"cifar10cnn": ("cifar10cnn", 128, "fp16", 60, (*SWITCHES, *SEVERAL, POOLS_ALONE, HALF_MOMENTS)),
+SWITCHED = {"cifar10cnn": ("cifar10cnn", 128, "fp16", 60, (*SWITCHES, *SEVERAL, POOLS_ALONE, RELUS_ALONE, HALF_MOMENTS)),
             "resnet50": ("resnet50", 256, "fp16", 100, (*SWITCHES, NORMS_ALONE, SHORTCUTS_ALONE)),
-            "gpt2": ("gpt2", 8, "bf16", 40, (*GELUS_ALONE, HALF_MOMENTS))}
+            "gpt2": ("gpt2", 8, "bf16", 50, (*GELUS_ALONE, SUMS_ALONE, HALF_MOMENTS))}
 
 
 def tests(tree, arguments, name, program, planned_s, limit_s, **more):

@@ -104,7 +104,7 @@ TEST_P(ModelOnCuda, GivesTheSameGradientsWithoutTheirFusions) {
   const bool wide = std::get<1>(GetParam()) == Precision::fp32;
   const auto with = gradients(*stepping(backend_));
   for (const std::string_view row :
-       {"dgrad+bias", "linear.dgrad+relu", "linear+gelu", "linear.dgrad+gelu"}) {
+       {"dgrad+bias", "linear.dgrad+relu", "linear+gelu", "linear.dgrad+gelu", "conv.dgrad+relu"}) {
     StepOptions options;
     options.no_fuse.emplace(row);
     const auto without = gradients(*stepping(backend_, options));

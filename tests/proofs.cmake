@@ -136,12 +136,12 @@ if(TARGET warpstep_cuda_emulated)
 endif()
 if(TARGET warpstep_cuda_emulated)
   # For ThreadSanitizer, what has threads: captures, replays and a device for each; the kernels are those of op tests.
-  warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp cuda_on_cpu/refusals_test.cpp
+  warpstep_test(backend_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/backend_test.cpp cuda_on_cpu/choices_test.cpp cuda_on_cpu/refusals_test.cpp
                         cuda_on_cpu/step_launches_test.cpp
                 LINK warpstep_trial warpstep::models warpstep_fake_cuda
                 ASAN_FILTER "-CudaEnqueue.*"
                 TSAN_FILTER "CudaStep.IsOneLaunch*:CudaStep.ReadsWhatIsResident*:CudaCapture.*:CudaDevice.*")
-  add_dependencies(backend_cuda_emulated_test warpstep_cuda_emulated)
+  add_dependencies(backend_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
   warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp cuda_on_cpu/language_test.cpp
                 LINK warpstep::models TSAN_FILTER "*/fp16:FusedNorms.Agree*")
   add_dependencies(residual_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)

@@ -6,7 +6,8 @@
 namespace warpstep::cuda {
 namespace {
 
-// The adjoint with the column sums of its result.
+// The adjoint with the column sums of its result; a separate pass where that is not padded, as in
+// kernels/pointwise/pointwise.cuda.cpp.
 std::unique_ptr<Kernel> bind_gelu_grad_with_sums(const GeluGrad& op, const Operands& operands) {
   const DType dtype = operands.dtype_out();
   const Shape& d_x = operands.stored_out();

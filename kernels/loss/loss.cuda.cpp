@@ -78,9 +78,11 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
   // A multiprocessor of Hopper and of Blackwell's data-centre parts has 228 KB of shared memory.
   const Settings& settings = operands.context.settings;
   const int generation = settings.compute_capability / 10;
-  const bool keeps_rows = (generation == 9 || generation == 10) && settings.kernel_capability >= 80;
+  const bool has_room = (generation == 9 || generation == 10) && settings.kernel_capability >= 80;
+  const bool is_plain = op.gradient && !op.mixed && op.smoothing == 0 && !op.weighted;
+  const bool keeps_rows = has_room && is_plain && may_keep_rows(shape, operands.dtype_in(0));
   return launch_kernel(
-      "softmax_xent",
+      keeps_rows ? "softmax_xent (rows in shared memory)" : "softmax_xent",
       [op, shape, dtype = operands.dtype_in(0), ticket = Ticket(operands.context), keeps_rows](
           const Buffers& b, CudaStream& s) {
         softmax_xent(shape,

@@ -30,7 +30,8 @@ struct Criterion {
 
 // One pass: loss, top-1 count and, where d_logits is not null, the gradient of the mean loss, times
 // the loss scale of `state` where that is not null. A block has a few rows; the last block to
-// finish adds the blocks' sums in a fixed order. `workspace` and `ticket` as for column_sums().
+// finish adds the blocks' sums in a fixed order. `ticket` is one word that is 0 before and after
+// the launch.
 struct XentBuffers {
   const void* logits = nullptr;
   const std::int32_t* labels = nullptr;
@@ -42,10 +43,12 @@ struct XentBuffers {
   const StepState* state = nullptr;
   void* workspace = nullptr;
   std::uint32_t* ticket = nullptr;
-  // Whether a block may keep a long row of 16 bits, up to 99 KB, in shared memory while it writes
-  // the gradient: for devices of which a multiprocessor has room for two.
+  // Whether a block keeps its row in shared memory while it writes the gradient, if
+  // may_keep_rows(): for devices of which a multiprocessor has room for two.
   bool keeps_rows = false;
 };
+// Long rows of 16 bits, up to 99 KB.
+bool may_keep_rows(const RowsShape& shape, DType dtype);
 std::size_t softmax_xent_workspace(const RowsShape& shape);
 void softmax_xent(const RowsShape& shape, const XentBuffers& buffers, DType dtype,
                   cudaStream_t stream);

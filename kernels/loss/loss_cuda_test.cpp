@@ -202,10 +202,11 @@ TEST(LossCudaRows, MayBeMoreThanBlocks) {
   xent.expect(xent.run(true, nullptr), 1);
 }
 
-// In place, too: a block copies its next row while it writes over this one.
+// In place, too: a block copies its next row while it writes over this one. Of 264 blocks seven
+// have two rows, of which in one the first is padding, in one the second and in one both.
 TEST(LossCudaRows, OfSharedMemoryMayBeMoreThanBlocks) {
   Batch b(DType::bf16, 271, 8203, 4, 1);
-  b.labels[2] = b.labels[266] = -1;  // the first row of a block with two, and the second
+  for (const std::size_t row : {2, 264 + 3, 4, 264 + 4}) b.labels[row] = -1;
   const Xent xent(b);
   const std::vector<float> apart = xent.run(true, nullptr, true);
   xent.expect(apart, 1);
@@ -225,6 +226,23 @@ TEST(LossCudaRows, OfSharedMemoryMayBeMoreThanBlocks) {
                b.dtype, nullptr);
   EXPECT_EQ(loss.value(), apart[0]);
   EXPECT_EQ(in_place.values(), std::vector<float>(apart.begin() + 2, apart.end()));
+}
+
+// GPT-2's, padded to whole sectors, and one that is too long for two blocks of a multiprocessor.
+TEST(LossCudaRows, OfSharedMemoryMayBeAsLongAsTheVocabularyOfGpt2) {
+  for (const std::size_t classes : {50257U, 50690U}) {
+    Batch b(DType::f16, 2, classes, 4, 1);
+    const auto pitch = (b.shape.classes + 63) / 64 * 64;
+    std::vector<float> padded(2 * idx(pitch), std::numeric_limits<float>::quiet_NaN());
+    for (std::size_t r = 0; r < 2; ++r)
+      std::copy_n(b.logits.begin() + static_cast<std::ptrdiff_t>(r * idx(b.shape.pitch)), classes,
+                  padded.begin() + static_cast<std::ptrdiff_t>(r * idx(pitch)));
+    b.logits = padded;
+    b.shape.pitch = pitch;
+    EXPECT_EQ(may_keep_rows(b.shape, b.dtype), classes == 50257);
+    const Xent xent(b);
+    xent.expect(xent.run(true, nullptr, true), 1);
+  }
 }
 
 }  // namespace

@@ -366,18 +366,18 @@ void launch_groups(const XentRows& shape, const XentBuffers& buffers, cudaStream
     launch_form<T, group, Form::plain>(shape, buffers, stream);
 }
 
-// Shorter rows of a block fit into registers and the first cache; longer ones do not fit twice.
-bool are_kept(const XentRows& shape, const XentBuffers& buffers) {
-  constexpr unsigned least = 2 * xent_threads<whole_block, Form::plain>, most = 99 * 1024 / 16;
-  return buffers.keeps_rows && buffers.d_logits != nullptr && buffers.criterion.plain() &&
-         buffers.rows == nullptr && shape.vectors > least && shape.vectors <= most;
-}
-
 }  // namespace
 
 std::size_t softmax_xent_workspace(const RowsShape& shape) {
   const auto rows = static_cast<std::size_t>(shape.rows);
   return (rows < most_xent_blocks ? rows : most_xent_blocks) * sizeof(Score);
+}
+
+// Shorter rows of a block fit into registers and the first cache; longer ones do not fit twice.
+bool may_keep_rows(const RowsShape& shape, DType dtype) {
+  constexpr std::int64_t least = 2 * xent_threads<whole_block, Form::plain> * 16, most = 99 * 1024;
+  const std::int64_t bytes = shape.pitch * static_cast<std::int64_t>(size_bytes(dtype));
+  return size_bytes(dtype) == 2 && bytes > least && bytes <= most;
 }
 
 void softmax_xent(const RowsShape& shape, const XentBuffers& buffers, DType dtype,
@@ -392,7 +392,8 @@ void softmax_xent(const RowsShape& shape, const XentBuffers& buffers, DType dtyp
     if (rows.vectors <= 8) return launch_groups<T, 8>(rows, buffers, stream);
     if (rows.vectors <= 64) return launch_groups<T, 32>(rows, buffers, stream);
     if constexpr (sizeof(T) == 2)
-      if (are_kept(rows, buffers))
+      if (buffers.keeps_rows && may_keep_rows(shape, dtype) && buffers.d_logits != nullptr &&
+          buffers.criterion.plain() && buffers.rows == nullptr)
         return launch_form<T, whole_block, Form::plain, true>(rows, buffers, stream);
     launch_groups<T, whole_block>(rows, buffers, stream);
   });

@@ -7,8 +7,9 @@
 namespace warpstep::cuda {
 namespace {
 
-// The adjoint with the column sums of its result. Channels of a convolution in groups are not
-// padded and may not be whole vectors: then the sums are a separate pass.
+// The adjoint with the column sums of its result. Channels of a convolution in groups, and sums
+// with a plain value, are not padded and may not be whole vectors: then the sums are a separate
+// pass.
 std::unique_ptr<Kernel> bind_relu_grad_with_sums(const Operands& operands) {
   const DType dtype = operands.dtype_out();
   const Shape& d_x = operands.stored_out();

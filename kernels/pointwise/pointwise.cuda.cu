@@ -212,8 +212,8 @@ void copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t y_pitc
   }
 }
 
-// Bias and column sums for rows that are not whole vectors: outputs of convolutions in groups,
-// whose channels are not padded. One element at a time: no common network has such shapes.
+// Bias and column sums for rows that are not whole vectors, or not padded as their sums are. One
+// element at a time: no common network has such shapes.
 
 namespace {
 
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// One thread per channel, the rows in order.
+// One thread per channel, the rows in order; 0 for channels beyond those of a row.
 template <class T>
 __global__ void __launch_bounds__(threads)
     column_sums_unaligned_kernel(const T* x, std::int64_t pitch, T* sums, std::int64_t rows,
@@ -240,7 +240,8 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t channel = std::int64_t{blockIdx.x} * threads + threadIdx.x;
   if (channel >= channels) return;
   float sum = 0;
-  for (std::int64_t row = 0; row < rows; ++row) sum += widen(x[row * pitch + channel]);
+  if (channel < pitch)
+    for (std::int64_t row = 0; row < rows; ++row) sum += widen(x[row * pitch + channel]);
   sums[channel] = Narrow<T>::one(sum);
 }
 

@@ -58,8 +58,8 @@ void relu_grad_sums(const void* d_y, const void* y, void* d_x, void* sums, std::
                     std::int64_t channels, DType dtype, void* workspace, std::uint32_t* tickets,
                     cudaStream_t stream);
 
-// bias_relu() and column_sums() for rows that are not a multiple of 16 bytes: those of convolutions
-// in groups, whose channels are not padded.
+// bias_relu() and column_sums() for rows that are not padded: those of convolutions in groups, and
+// of sums with a value that is stored plain.
 
 inline bool are_whole_vectors(std::int64_t channels, DType dtype) {
   return channels % static_cast<std::int64_t>(16 / size_bytes(dtype)) == 0;
@@ -67,7 +67,7 @@ inline bool are_whole_vectors(std::int64_t channels, DType dtype) {
 
 void bias_relu_unaligned(void* y, const void* bias, bool relu, std::int64_t rows,
                          std::int64_t channels, DType dtype, cudaStream_t stream);
-// Rows of x have `pitch` elements.
+// Rows of x have `pitch` elements; sums of channels beyond those are 0.
 void column_sums_unaligned(const void* x, std::int64_t pitch, void* sums, std::int64_t rows,
                            std::int64_t channels, DType dtype, cudaStream_t stream);
 

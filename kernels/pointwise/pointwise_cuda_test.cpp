@@ -53,6 +53,29 @@ TEST_P(PointwiseCuda, Relu) {
   }
 }
 
+// A ticket for each column block, and no more; all are 0 again. Rows for several blocks.
+TEST_P(PointwiseCuda, ColumnSumsUseTheirTicketsAlone) {
+  constexpr std::uint32_t other = 7;
+  for (const std::int64_t channels : {8, 264, 1032}) {
+    constexpr std::int64_t rows = 300;
+    const std::size_t words = column_sums_tickets(channels);
+    std::vector<std::uint32_t> before(words + 1);
+    before.back() = other;
+    const Array<std::uint32_t> tickets(before);
+    const Floats x(dtype(), random_values(idx(rows * channels), 1, 7)),
+        sums(dtype(), idx(channels));
+    const testing::Memory workspace(column_sums_workspace(rows, channels));
+    column_sums(x.data(), sums.data(), rows, channels, dtype(), workspace.data(), tickets.data(),
+                nullptr);
+    EXPECT_EQ(tickets.values(), before) << channels;
+    std::vector<double> expected(idx(channels));
+    const std::vector<float> values = x.values();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      expected[i % idx(channels)] += static_cast<double>(values[i]);
+    expect_near(sums.values(), expected, 2 * epsilon(dtype()), 1e-4);
+  }
+}
+
 TEST_P(PointwiseCuda, ReluGradInPlace) {
   for (const std::size_t count : counts) {
     SCOPED_TRACE(count);

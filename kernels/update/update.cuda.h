@@ -21,7 +21,8 @@ void clock(const Schedule& schedule, double beta1, double beta2, const LossScali
 
 // Sets state->overflow to 1 if any of `count` gradients is infinite or NaN; else, in a step that
 // updates, sets gradient_norm, and with clip_norm above 0 gradient_factor. Reads 2 bytes per 16-bit
-// gradient. `workspace` and `ticket` as for column_sums().
+// gradient. `ticket` is one word that is 0 before and after the
+// launch.
 struct GradientBuffers {
   const void* gradients = nullptr;
   StepState* state = nullptr;

@@ -484,53 +484,5 @@ TEST(CudaProgram, OnALostDeviceIsNotOutOfMemory) {
               ThrowsMessage<DeviceLost>(HasSubstr("cudaMalloc failed")));
 }
 
-TEST(CudaBackend, WantsGeluInLinearLayersOnlyWhereItPays) {
-  struct Wanted {
-    bool forward, adjoint;
-  };
-  const std::map<std::string, Wanted> wanted{{"sm_75", {false, false}}, {"sm_80", {false, false}},
-                                             {"sm_89", {false, false}}, {"sm_90", {true, false}},
-                                             {"sm_100", {true, true}},  {"sm_120", {false, false}}};
-  for (const auto& [device, wants] : wanted) {
-    const auto backend = open_tested_backend(backend_name, {.assumed_device = device});
-    EXPECT_EQ(backend->wants("linear+gelu"), wants.forward) << device;
-    EXPECT_EQ(backend->wants("linear.dgrad+gelu"), wants.adjoint) << device;
-    EXPECT_TRUE(backend->wants("linear+relu"));
-  }
-}
-
-TEST(CudaBackend, PadsLongRowsToWholeSectors) {
-  const auto stored = [](std::int64_t classes, Precision precision) {
-    Graph graph;
-    const Tensor x = graph.input("x", {DType::f32, {2, 16}});
-    linear("fc", x, {.out = classes});
-    graph = apply_precision(std::move(graph), precision);
-    open_tested_backend(backend_name)->choose_layouts(graph);
-    const Value& weight = graph.value(graph.parameters[0].value);
-    return weight.layout.bytes / 16 / size_bytes(weight.type.dtype);
-  };
-  EXPECT_EQ(stored(10, Precision::fp16), 16U);
-  EXPECT_EQ(stored(4095, Precision::fp16), 4096U);
-  EXPECT_EQ(stored(4104, Precision::fp16), 4104U);  // needs no padding
-  EXPECT_EQ(stored(50257, Precision::fp16), 50304U);
-  EXPECT_EQ(stored(50257, Precision::fp32), 50272U);
-}
-
-// An evaluation's step has no moments, and reads the weights as the training step stores them.
-TEST(CudaBackend, StoresWeightsAlikeWhateverTheirMomentsAre) {
-  for (const std::string_view model : {"mlp", "cifar10cnn"}) {
-    const auto bytes = [&](DType moments) {
-      StepOptions options;
-      options.optimizer.moment_dtype = moments;
-      const Stepping step(model_step(model, 2, options), open_tested_backend(backend_name));
-      std::vector<std::size_t> all;
-      for (const Parameter& parameter : step.program.graph().parameters)
-        all.push_back(step.program.graph().value(parameter.value).layout.bytes);
-      return all;
-    };
-    EXPECT_EQ(bytes(DType::bf16), bytes(DType::f32)) << model;
-  }
-}
-
 }  // namespace
 }  // namespace warpstep

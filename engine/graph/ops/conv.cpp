@@ -98,6 +98,8 @@ std::string text(const Conv& op) {
 Types infer(const ConvDataGrad& op, const Types& in) {
   const std::size_t operands = 2 + (op.conv.pool ? 1 : 0) + (op.relu ? 1 : 0);
   require_inputs(op.name, in, operands, operands);
+  if (const Type x{in[0].dtype, op.input}; op.relu && in.back() != x)
+    fail<ShapeError>("{} is masked by {}, not {}", op.name, x.text(), in.back().text());
   return {{in[0].dtype, op.input}};
 }
 

@@ -83,7 +83,8 @@ Cost cost(const LayerNormGrad& op, const Types& in, const Types& out) {
 }
 
 std::string text(const LayerNormGrad& op) {
-  return join(op.bias, "+bias", op.sum, "+sum") + (op.bias_gradient ? " +d_bias" : "");
+  const std::string words = join(op.bias, "+bias", op.sum, "+sum");
+  return join(!words.empty(), words, op.bias_gradient, "+d_bias");
 }
 
 }  // namespace warpstep

@@ -31,7 +31,7 @@ install(FILES tests/op_test.cpp tests/adjoint_test.cpp tests/trial.h tests/trial
               tests/tested_backend.cpp tests/tolerance.h
         DESTINATION "${WARPSTEP_OPS_INSTALL_DIR}/tests")
 install(FILES bench/kernel_bench.cpp bench/kernel_bench_subjects.h bench/kernel_bench_subjects.cpp
-              bench/kernel_bench_timing.h bench/kernel_bench_timing.cpp bench/open.h
+              bench/kernel_bench_timing.h bench/kernel_bench_timing.cpp bench/open.h bench/program.h
         DESTINATION "${WARPSTEP_OPS_INSTALL_DIR}/bench")
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/warpstepConfig.cmake.in"

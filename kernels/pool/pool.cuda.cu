@@ -88,37 +88,6 @@ __global__ void __launch_bounds__(pool_threads)
   best.finish(pool.relu, y + out, index + out);
 }
 
-// 3x3 windows with stride 2, those of residual networks' stems: nine loads in flight. x is
-// read 2.25 times, but once from memory.
-template <class T>
-__global__ void __launch_bounds__(pool_threads, 2)
-    max_pool_3x3(const T* __restrict__ x, T* __restrict__ y, std::uint8_t* __restrict__ index,
-                 Pooling pool) {
-  await_previous();
-  constexpr int width = vector_width<T>;
-  const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
-  if (thread >= pool.count) return;
-  const Position at = position(pool, thread);
-  const int top = at.row * 2 - pool.padding, left = at.column * 2 - pool.padding;
-  const auto is_inside = [&](int k) {
-    const int row = top + k / 3, column = left + k % 3;
-    return row >= 0 && row < pool.height && column >= 0 && column < pool.width;
-  };
-  Packed<T, width> square[9];
-#pragma unroll
-  for (int k = 0; k < 9; ++k)
-    if (is_inside(k))
-      square[k] = read<width>(
-          x + place(at, top + k / 3, left + k % 3, pool.height, pool.width, pool.vectors) * width);
-  // If no element is above -inf, the window's first position in the image.
-  Best<width> best(static_cast<unsigned>((top < 0 ? -top * 3 : 0) + (left < 0 ? -left : 0)));
-#pragma unroll
-  for (int k = 0; k < 9; ++k)
-    if (is_inside(k)) best.take(square[k], static_cast<unsigned>(k));
-  const std::size_t out = std::size_t{thread} * width;
-  best.finish(pool.relu, y + out, index + out);
-}
-
 // Any window. Where windows overlap, x is read several times, from the caches.
 template <class T>
 __global__ void __launch_bounds__(pool_threads, 4)
@@ -158,9 +127,7 @@ void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* inde
     const Pooling pool = pooling<T>("max_pool", shape, shape.out_height, shape.out_width);
     const LaunchShape over{
         .grid = blocks_for(pool.count, pool_threads), .block = pool_threads, .stream = stream};
-    const auto kernel = side_by_side_2x2(shape)  ? max_pool_2x2<T>
-                        : overlapping_3x3(shape) ? max_pool_3x3<T>
-                                                 : max_pool_any<T>;
+    const auto kernel = side_by_side_2x2(shape) ? max_pool_2x2<T> : max_pool_any<T>;
     launch_next("max_pool", kernel, over, static_cast<const T*>(x), static_cast<T*>(y), index,
                 pool);
   });

@@ -37,6 +37,9 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/tools/gpu" DESTINATION tools ${staged}
         PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/bench/peers" DESTINATION bench ${staged}
         FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
+foreach(script ranks_test ranks_cuda_test ranks_gpu_test)
+  install(FILES "${PROJECT_SOURCE_DIR}/tests/${script}.py" DESTINATION tests ${staged})
+endforeach()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/tests/golden" DESTINATION tests ${staged}
         FILES_MATCHING PATTERN "*.py" PATTERN "parity-*.json" PATTERN "__pycache__" EXCLUDE)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION . ${staged})

@@ -508,8 +508,12 @@ def run(tests, warpstep, *device):
     if not shutil.which("mpirun"):
         print("SKIPPED: mpirun was not found: apt-get install openmpi-bin")
         return 77
+    return run_jobs(tests, Jobs, warpstep, *device)
+
+
+def run_jobs(tests, kind, warpstep, *device):
     with tempfile.TemporaryDirectory() as folder:
-        jobs = Jobs(warpstep, pathlib.Path(folder), *device)
+        jobs = kind(warpstep, pathlib.Path(folder), *device)
         try:
             for test in tests:
                 test(jobs)

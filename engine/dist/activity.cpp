@@ -142,6 +142,10 @@ bool Activities::another_ended() const {
   return false;
 }
 
+bool Activities::knows(int rank) const {
+  return entries()[static_cast<std::size_t>(rank)].process != 0;
+}
+
 bool Activities::knows_all() const {
   return std::ranges::all_of(entries(), [](const Entry& entry) { return entry.process != 0; });
 }

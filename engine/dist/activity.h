@@ -39,6 +39,7 @@ class Activities {
   // The code of the first of the ranks below this one that failed by itself; 0: none did.
   int failure_below(int rank) const;
   bool another_ended() const;  // its process, of those that are known
+  bool knows(int rank) const;
   bool knows_all() const;
 
   // "rank 0 waits for other ranks in step 7 for 3.0 s; rank 1 loads the batch of step 7 for 31.0 s,

@@ -19,6 +19,10 @@ namespace warpstep {
 
 Transport::~Transport() = default;
 
+std::vector<int> Transport::left_peers() const {
+  return {};
+}
+
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
@@ -299,8 +303,7 @@ void Communicator::exchange_windows() {
         if (windows_->all_given()) return true;
         if (SteadyClock::now() < next_look) return false;
         next_look = SteadyClock::now() + look_every;
-        if (activities_.another_ended() && !windows_->all_given())
-          give_up(since, whom(windows_->silent()));
+        if (another_ended() && !windows_->all_given()) give_up(since, whom(windows_->silent()));
         return false;
       },
       [&] { return windows_->silent(); });
@@ -320,8 +323,7 @@ void Communicator::wait_until(const std::function<bool()>& done) const {
   const auto since = SteadyClock::now();
   // The device waits for a rank that has ended as for one that is late.
   const auto is_left = [&] {
-    return SteadyClock::now() - since > options_.patience && look_due() &&
-           activities_.another_ended();
+    return SteadyClock::now() - since > options_.patience && look_due() && another_ended();
   };
   while (!done())
     if ((await(since, device_spin_for) || is_left()) && !done())
@@ -349,7 +351,7 @@ bool Communicator::await(SteadyClock::time_point since, SteadyClock::duration sp
   }
   if (waited > options_.timeout) return true;
   if (is_to_end() && waited > options_.patience && look_due()) {
-    if (activities_.another_ended()) return true;
+    if (another_ended()) return true;
     // Of ranks that are not known one may have ended: a job that is to end does not wait for long.
     if (waited > options_.patience_with_unknown && !activities_.knows_all()) return true;
   }
@@ -361,7 +363,18 @@ void Communicator::give_up(SteadyClock::time_point since, const std::string& awa
   fail<PeerError>("waited {:.1f} s {} for {}{}: {}",
                   std::chrono::duration<double>(SteadyClock::now() - since).count(),
                   activities_.own().place(), awaited, is_to_end() ? ", and the job is to end" : "",
-                  activities_.describe());
+                  activities());
+}
+
+bool Communicator::another_ended() const {
+  return activities_.another_ended() || !transport_->left_peers().empty();
+}
+
+std::string Communicator::activities() const {
+  std::string text = activities_.describe();
+  for (const int rank : transport_->left_peers())
+    if (!activities_.knows(rank)) text += fmt::format("; rank {} has left the job", rank);
+  return text;
 }
 
 namespace {

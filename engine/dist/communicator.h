@@ -54,7 +54,9 @@ class Transport {
   virtual void start(std::span<const Message> sends, std::span<const Message> receives) = 0;
   virtual bool done() = 0;                            // never waits
   virtual std::vector<int> silent_peers() const = 0;  // of messages that did not arrive yet
-  [[noreturn]] virtual void abort(int code) = 0;      // ends all ranks
+  // Those that have ended, as far as this can be seen without a message. Any thread may ask.
+  virtual std::vector<int> left_peers() const;
+  [[noreturn]] virtual void abort(int code) = 0;  // ends all ranks
 };
 
 struct CommunicatorOptions {
@@ -79,11 +81,12 @@ class Communicator {
   // Finds the ranks of this machine. They see from now on what each other does, and exchange
   // through shared memory where all ranks of the job are on one.
   void share_memory();
-  std::string activities() const { return activities_.describe(); }
+  // What the ranks of this machine do, and which others have left the job.
+  std::string activities() const;
   // This rank failed by itself: others need not say that they wait for it.
   void set_failed(int code) { activities_.set_failed(code); }
   int failure_below(int rank) const { return activities_.failure_below(rank); }
-  bool another_ended() const { return activities_.another_ended(); }
+  bool another_ended() const;
 
   // values[i] becomes the sum over ranks of share * values[i].
   void sum(std::span<float> values, float share = 1);

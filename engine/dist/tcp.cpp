@@ -225,7 +225,8 @@ Socket connect_to_first(const TcpOptions& options, Time::time_point until) {
       options.host, options.port, why);
 }
 
-// Whether the other side has closed. While ranks are awaited none sends more than its greeting.
+// Whether the other side has closed, and sent nothing that is still to be received. While ranks are
+// awaited none sends more than its greeting.
 bool has_left(const Socket& socket) {
   char byte = 0;
   const ssize_t got = ::recv(socket.file(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -335,6 +336,14 @@ class TcpTransport final : public Transport {
     std::vector<int> peers;
     for (std::size_t rank = 0; rank < links_.size(); ++rank)
       if (!links_[rank].to_receive.empty() || !links_[rank].to_send.empty())
+        peers.push_back(static_cast<int>(rank));
+    return peers;
+  }
+
+  std::vector<int> left_peers() const override {
+    std::vector<int> peers;
+    for (std::size_t rank = 0; rank < links_.size(); ++rank)
+      if (links_[rank].socket && has_left(links_[rank].socket))
         peers.push_back(static_cast<int>(rank));
     return peers;
   }

@@ -18,6 +18,7 @@
 namespace warpstep {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -61,6 +62,17 @@ TEST(Tcp, SumsOverThreeRanks) {
                 ElementsAre("0", "1", "2"));
   });
   EXPECT_THAT(errors, ElementsAre("", "", ""));
+}
+
+// Of processes of other machines nothing else is known.
+TEST(Tcp, NamesARankThatHasLeftToOneThatWaitsForItsDevice) {
+  const auto errors = as_tcp_ranks(3, 3, enough, [](Communicator& communicator) {
+    if (communicator.world().rank == 0) communicator.wait_until([] { return false; });
+    if (communicator.world().rank == 1) communicator.gather("");
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr(" for an exchange between the GPUs of all ranks: rank 0 "),
+                               HasSubstr("; rank 2 has left the job")));
+  EXPECT_THAT(errors[1], HasSubstr("rank 2 left the job"));
 }
 
 // As of srun, which sets no LOCAL_WORLD_SIZE.

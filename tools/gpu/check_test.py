@@ -236,6 +236,13 @@ class GpuCheck(standins.Staged):
         self.assertLessEqual({step.name for step in steps if step.tests and step.name.startswith(("ops", "models", "kernels"))},
                              set(planned))
 
+    def test_a_script_may_say_that_it_cannot_run_here(self):
+        for code, status, counts in ((77, "skipped", None), (1, "failed", {"passed": 0, "failed": 1, "skipped": 0, "not_run": 0})):
+            step = steps.Step("ranks", ["sh", "-c", f"echo SKIPPED: no root; exit {code}"], 20, proof=True)
+            outcome = steps.run(step, self.tmp / "ranks.log", dict(os.environ), 20)
+            self.assertEqual((outcome.status, outcome.reason, outcome.counts), (status, "SKIPPED: no root", counts))
+        (self.tmp / "ranks.log").unlink()
+
     def test_a_program_whose_tests_are_all_skipped_is_a_failure(self):
         self.gtest("plan_choice_cuda_test", {"one": "skip", "two": "skip"})
         code, printed, results = self.run_it("--only", "plan_choice")

@@ -112,6 +112,14 @@ def later_tests(tree, arguments):
                     skip="" if tree.program(program) else "not in this tree")
 
 
+def ranks_step(tree, arguments):
+    """Two ranks with NCCL, on one GPU where there are no more."""
+    program = tree.program("warpstep")
+    why = ("emulated" if arguments.emulate else "" if program else "no warpstep in this tree")
+    return Step("ranks", [machine.pythons()[0], str(tree.source / "tests" / "ranks_gpu_test.py"), str(program)], 400, 30,
+                proof=True, skip=why, carried=True)
+
+
 def benchmark_step(tree, arguments, files):
     program = tree.program("warpstep_bench")
     command = [str(program), "--backends", arguments.emulate or "cuda", f"--benchmark_out={files / 'kernels.json'}",
@@ -137,7 +145,7 @@ def sanitizer_steps(tree, arguments):
 def steps(tree, arguments, files, scratch):
     recorded, trained = train_steps(tree, arguments, files, scratch)
     every = [*first_tests(tree, arguments), *pytorch_steps(tree, arguments, files, scratch),
-             *later_tests(tree, arguments), recorded, *switch_steps(tree, arguments, files, scratch), trained,
+             *later_tests(tree, arguments), ranks_step(tree, arguments), recorded, *switch_steps(tree, arguments, files, scratch), trained,
              benchmark_step(tree, arguments, files), *sanitizer_steps(tree, arguments)]
     for step in every:
         for field, value in CHANGED.get(step.name, {}).items():

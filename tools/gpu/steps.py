@@ -27,6 +27,9 @@ GUARD = str(pathlib.Path(__file__).resolve().with_name("guard.py"))
 interrupted = []  # the signal that asked this program to end, if one did
 
 
+SKIPPED_RC = 77  # of a script that says in its last line what this machine lacks
+
+
 @dataclasses.dataclass
 class Step:
     name: str
@@ -299,14 +302,15 @@ def run(step, log, env, left_s, earlier=None):
             stopped = outcome.rc is None
             if outcome.rc not in (0, None):
                 last = [line.strip() for line in output.splitlines() if line.strip()]
-                outcome.status, outcome.reason = "failed", last[-1] if last else ""
+                outcome.status = "skipped" if outcome.rc == SKIPPED_RC else "failed"
+                outcome.reason = last[-1] if last else ""
             elif step.refused and (line := re.search(f".*(?:{step.refused}).*", output)):
                 outcome.status, outcome.reason = "failed", line[0].strip()
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         outcome.status, outcome.reason = "failed", str(error)
     outcome.seconds = round(time.monotonic() - began, 1)
     judge(outcome, limit_s, is_cut, stopped)
-    if step.proof and outcome.status != "cut":
+    if step.proof and outcome.status not in ("cut", "skipped"):
         good = outcome.status == "passed"
         outcome.counts = {"passed": int(good), "failed": int(not good), "skipped": 0, "not_run": 0}
     return outcome

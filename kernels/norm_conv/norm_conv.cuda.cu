@@ -49,8 +49,8 @@ struct Applying {
   T *d_x, *narrow_d_gamma, *narrow_d_beta;
 };
 
-// d_x = by_g g + by_x x + constant. The first row of blocks also converts the parameters' gradients
-// to T.
+// d_x = by_g g + by_x x + constant, from the end, as norm.cuh says. The first row of blocks also
+// converts the parameters' gradients to T.
 template <class T>
 __global__ void __launch_bounds__(norm_threads, resident)
     norm_grad_apply_pass(Applying<T> at, NormRows matrix) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(norm_threads, resident)
     }
   }
   Packed<T, width> gs[at_once], xs[at_once];
-  walk<width, at_once, false>(
+  walk<width, at_once, true>(
       matrix,
       [&](unsigned j, std::size_t place) {
         gs[j] = read<width>(at.g + place);

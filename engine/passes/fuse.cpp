@@ -303,6 +303,49 @@ void fuse_conv_pool(Graph& graph, const FuseOptions& options) {
   }
 }
 
+// The nodes that read `value`; one that reads it twice is there twice.
+std::vector<Node*> readers(Graph& graph, int value) {
+  std::vector<Node*> found;
+  for (Node& node : graph.nodes)
+    found.insert(found.end(), static_cast<std::size_t>(std::ranges::count(node.in, value)), &node);
+  return found;
+}
+
+// batch_norm, max_pool, and in a step with gradients max_pool.dgrad, batch_norm.dgrad ->
+// norm_pool, norm_pool.dgrad.
+void fuse_norm_pool(Graph& graph, const FuseOptions& options) {
+  if (!options.computes) return;
+  Rewriter rewriter(graph);
+  for (Node& pool : graph.nodes) {
+    const auto* op = std::get_if<MaxPool>(&pool.op);
+    Node* norm = op ? rewriter.sole_producer<BatchNorm>(pool.in[0]) : nullptr;
+    if (!norm || graph.logits == pool.in[0]) continue;
+    const NormPool fused{std::get<BatchNorm>(norm->op), *op};
+    if (fused.norm.relu || fused.norm.add || !fused.norm.training || fused.norm.ranks > 1) continue;
+    // Of the pool, then of the norm.
+    const std::vector<Node*> of_pool = readers(graph, pool.out[1]);
+    if (of_pool.size() != 1 || !std::holds_alternative<MaxPoolGrad>(of_pool[0]->op) ||
+        of_pool[0]->out.size() != 1)
+      continue;
+    const std::vector<Node*> of_norm = readers(graph, of_pool[0]->out[0]);
+    const auto* grad = of_norm.size() == 1 ? std::get_if<BatchNormGrad>(&of_norm[0]->op) : nullptr;
+    if (!grad || grad->sum || grad->shortcut_norm || of_norm[0]->in[3] != norm->out[1]) continue;
+    Node &unpool = *of_pool[0], &dgrad = *of_norm[0];
+    const NormPoolGrad fused_grad{*op};
+    const std::vector<int> in{unpool.in[0], unpool.in[1], dgrad.in[1],
+                              dgrad.in[2],  dgrad.in[3],  dgrad.in[4]};
+    if (!options.computes(fused, graph.types(norm->in)) ||
+        !options.computes(fused_grad, graph.types(in)))
+      continue;
+    norm->op = fused;
+    norm->out = {pool.out[0], pool.out[1], norm->out[1], norm->out[2]};
+    rewriter.drop(pool);
+    dgrad.op = fused_grad;
+    dgrad.in = in;
+    rewriter.drop(unpool);
+  }
+}
+
 // The weight gradient whose layer's output has the gradient `d_z`, if nothing else is one.
 Node* sole_weight_gradient(Graph& graph, int d_z) {
   Node* found = nullptr;
@@ -406,6 +449,10 @@ constexpr std::array table{
               "the gradients of the two norms that a residual block's end adds, in the two passes "
               "of one: what they share is read once",
               FuseStage::lowered, fuse_shortcut_norm_gradients},
+    FusionRow{fusion::norm_pool,
+              "the norm is applied as its result is pooled, and its gradient reads through the "
+              "pool: neither is written",
+              FuseStage::lowered, fuse_norm_pool},
     FusionRow{fusion::norm_conv,
               "the convolution normalises and clamps what it reads, and so does its weight "
               "gradient: what the norm gives is never written",

@@ -30,6 +30,7 @@ inline constexpr std::string_view conv_statistics = "conv+statistics";
 inline constexpr std::string_view norm_conv = "norm+conv";
 inline constexpr std::string_view join_conv = "join+conv";
 inline constexpr std::string_view conv_pool = "conv+pool";
+inline constexpr std::string_view norm_pool = "norm+pool";
 inline constexpr std::string_view conv_dgrad_relu = "conv.dgrad+relu";
 inline constexpr std::string_view dgrad_norm_dgrad = "dgrad+norm.dgrad";
 inline constexpr std::string_view norm_dgrad_norm_dgrad = "norm.dgrad+norm.dgrad";

@@ -109,8 +109,9 @@ class Backend : public std::enable_shared_from_this<Backend> {
   virtual void only_plan(bool /*on*/) const {}
   // Whether a row of fusion_table() makes a step faster here; bind() may refuse ops of other rows.
   virtual bool wants(std::string_view /*fusion*/) const { return true; }
-  // Whether bind() computes this op of engine/graph/ops/norm_conv.h, or this convolution with its
-  // pool (and so its gradients), on such inputs: there are kernels for only some of them.
+  // Whether bind() computes this op of engine/graph/ops/norm_conv.h or norm_pool.h, or this
+  // convolution with its pool (and so its gradients), on such inputs: there are kernels for only
+  // some of them.
   virtual bool computes(const AnyOp&, const Types& /*in*/) const { return false; }
 
   virtual std::shared_ptr<std::byte> allocate(

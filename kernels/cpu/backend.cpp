@@ -21,10 +21,11 @@ constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
 // A weight gradient gives the bias's, too; the other rows pay where a value that was just written
 // is no longer in a cache.
-constexpr std::array<std::string_view, 9> unwanted{
+constexpr std::array<std::string_view, 10> unwanted{
     fusion::dgrad_bias,        fusion::linear_dgrad_relu, fusion::linear_gelu,
     fusion::linear_dgrad_gelu, fusion::conv_statistics,   fusion::norm_conv,
-    fusion::join_conv,         fusion::dgrad_norm_dgrad,  fusion::norm_dgrad_norm_dgrad};
+    fusion::join_conv,         fusion::dgrad_norm_dgrad,  fusion::norm_dgrad_norm_dgrad,
+    fusion::norm_pool};
 
 void require_dtype(const Node& node, DType dtype) {
   if (!is_float(dtype) || dtype == DType::f32) return;

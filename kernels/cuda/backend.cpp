@@ -161,6 +161,8 @@ class Cuda final : public Backend {
       return conv->pool && computes_pooled(*conv, in, context_);
     if (const auto* dgrad = std::get_if<ConvDataGrad>(&op))
       return dgrad->relu && computes_masked(*dgrad, in, context_);
+    if (const auto* norm = std::get_if<NormPool>(&op)) return computes_normed(norm->pool);
+    if (const auto* grad = std::get_if<NormPoolGrad>(&op)) return computes_normed(grad->pool);
     return cuda::computes(op, in, context_);
   }
 

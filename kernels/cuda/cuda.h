@@ -65,6 +65,8 @@ class Ticket {
 bool computes(const AnyOp& op, const Types& in, const Context& context);
 // Whether there are kernels for a convolution with a pool, and for its gradients.
 bool computes_pooled(const Conv& op, const Types& in, const Context& context);
+// Whether there are kernels for a norm with this pool after it, and for its gradient.
+bool computes_normed(const MaxPool& pool);
 // Whether there is one for a convolution's data gradient with the relu before it.
 bool computes_masked(const ConvDataGrad& op, const Types& in, const Context& context);
 

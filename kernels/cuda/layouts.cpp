@@ -235,6 +235,27 @@ class LayoutPass {
         store(node.out[i], channels);
   }
 
+  void place(const NormPool&, Node& node) {
+    want(node, 0, padded(node.in[0]));
+    const Shape channels{stored(node.in[0]).back()};
+    for (const int i : {1, 2}) {
+      store_parameter(node.in[idx(i)], channels);
+      want(node, i, channels);
+    }
+    for (const std::size_t i : {0, 1}) store_like(node.out[i], node.in[0]);
+    for (const std::size_t i : {2, 3}) store(node.out[i], channels);
+  }
+  void place(const NormPoolGrad&, Node& node) {
+    want(node, 2, padded(node.in[2]));
+    const Shape channels{stored(node.in[2]).back()};
+    store_parameter(node.in[3], channels);
+    for (const int i : {0, 1}) want(node, i, with_last(logical(node.in[idx(i)]), channels.back()));
+    for (const int i : {3, 4, 5}) want(node, i, channels);
+    store_like(node.out[0], node.in[2]);
+    for (const std::size_t i : {1, 2})
+      if (graph_.value(node.out[i]).parameter < 0) store(node.out[i], channels);
+  }
+
   // Gamma and beta are padded like the rows; there is a mean and a deviation for each row.
   void place(const LayerNorm& op, Node& node) {
     want(node, 0, padded(node.in[0]));

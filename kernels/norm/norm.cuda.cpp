@@ -6,16 +6,6 @@
 namespace warpstep::cuda {
 namespace {
 
-NormShape norm_shape(const BatchNorm& op, const Shape& x, const Shape& stored) {
-  return {.rows = rows_of(x),
-          .channels = stored.back(),
-          .real = x.back(),
-          .relu = op.relu,
-          .epsilon = static_cast<float>(op.epsilon),
-          .momentum = op.momentum,
-          .ranks = op.training ? op.ranks : 1};
-}
-
 NormBuffers norm_buffers(const BatchNorm& op, const Buffers& b) {
   return {.x = b.in[0],
           .gamma = as<float>(b.in[1]),

@@ -22,6 +22,17 @@ struct NormShape {
   std::int64_t ranks = 1;  // whose rows are normalised together
 };
 
+template <class Norm>  // BatchNorm
+NormShape norm_shape(const Norm& op, const Shape& x, const Shape& stored) {
+  return {.rows = x.count() / x.back(),
+          .channels = stored.back(),
+          .real = x.back(),
+          .relu = op.relu,
+          .epsilon = static_cast<float>(op.epsilon),
+          .momentum = op.momentum,
+          .ranks = op.training ? op.ranks : 1};
+}
+
 // The number of tickets: words that are 0 before and after each launch, one per column block.
 std::size_t batch_norm_tickets(const NormShape& shape, DType dtype);
 

@@ -80,6 +80,39 @@ struct LastPlace {
   }
 };
 
+// The channels' numbers in y = (x - mean) * scale + beta: subtracting first keeps precision where
+// the mean is large.
+struct Channels {
+  const float *gamma, *beta, *mean;
+  const float* inv_std_or_var;  // inv_std in training, else the running variance
+  float epsilon;
+};
+
+template <bool training, int width>
+struct OwnChannels {
+  float mean[width] = {}, scale[width] = {}, beta[width] = {};
+
+  __device__ OwnChannels(const Channels& from, const NormRows& matrix) {
+    if (matrix.column() >= matrix.columns) return;
+    const std::size_t channel = std::size_t{matrix.column()} * width;
+    float inv_std[width] = {};
+    load_quads(from.gamma + channel, scale);
+    load_quads(from.beta + channel, beta);
+    if constexpr (training) {
+      load_quads(from.mean + channel, mean);
+      load_quads(from.inv_std_or_var + channel, inv_std);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < width; ++i) {
+      if (!training && channel + i < matrix.real) {
+        mean[i] = from.mean[channel + i];
+        inv_std[i] = 1 / sqrtf(from.inv_std_or_var[channel + i] + from.epsilon);
+      }
+      scale[i] *= inv_std[i];
+    }
+  }
+};
+
 template <class T>
 NormRows norm_rows(const char* name, const NormShape& shape) {
   return {.rows = index32(name, "rows", shape.rows),

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/ref/ref.h"
+#include "kernels/norm/norm.ref.h"
 
 namespace warpstep::ref {
 namespace {
@@ -50,59 +50,62 @@ void gradient_of_norm(const std::vector<double>& g, std::int64_t c, std::int64_t
 
 }  // namespace
 
-std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
-  const std::int64_t channels = operands.in_shape(0)[3],
-                     rows = operands.in_shape(0).count() / channels;
-  return host_kernel("loops", [op, channels, rows](const Buffers& b) {
-    const double *x = as<double>(b.in[0]), *gamma = as<double>(b.in[1]),
-                 *beta = as<double>(b.in[2]);
-    double *running_mean = as<double>(b.in[3]), *running_var = as<double>(b.in[4]);
-    const double* shortcut = op.add ? as<double>(b.in[5]) : nullptr;
-    double* y = as<double>(b.out[0]);
-    for (std::int64_t c = 0; c < channels; ++c) {
-      Statistics s{running_mean[c], running_var[c]};
-      if (op.training) {
-        const auto n = static_cast<double>(rows);
-        s = statistics(x + c, rows, channels);
-        move(running_mean[c], s.mean, op.momentum);
-        move(running_var[c], s.variance * n / (n - 1), op.momentum);
-      }
-      const double inv_std = 1 / std::sqrt(s.variance + op.epsilon);
-      if (op.training) {
-        as<double>(b.out[1])[c] = s.mean;
-        as<double>(b.out[2])[c] = inv_std;
-      }
-      for (std::int64_t i = c; i < rows * channels; i += channels) {
-        y[i] = gamma[c] * (x[i] - s.mean) * inv_std + beta[c];
-        if (shortcut) y[i] += shortcut[i];
-        if (op.relu) y[i] = rectified(y[i]);
-      }
+void normalise(const BatchNorm& op, const Shape& shape, const Buffers& b) {
+  const std::int64_t channels = shape[3], rows = shape.count() / channels;
+  const double *x = as<double>(b.in[0]), *gamma = as<double>(b.in[1]), *beta = as<double>(b.in[2]);
+  double *running_mean = as<double>(b.in[3]), *running_var = as<double>(b.in[4]);
+  const double* shortcut = op.add ? as<double>(b.in[5]) : nullptr;
+  double* y = as<double>(b.out[0]);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    Statistics s{running_mean[c], running_var[c]};
+    if (op.training) {
+      const auto n = static_cast<double>(rows);
+      s = statistics(x + c, rows, channels);
+      move(running_mean[c], s.mean, op.momentum);
+      move(running_var[c], s.variance * n / (n - 1), op.momentum);
     }
-  });
+    const double inv_std = 1 / std::sqrt(s.variance + op.epsilon);
+    if (op.training) {
+      as<double>(b.out[1])[c] = s.mean;
+      as<double>(b.out[2])[c] = inv_std;
+    }
+    for (std::int64_t i = c; i < rows * channels; i += channels) {
+      y[i] = gamma[c] * (x[i] - s.mean) * inv_std + beta[c];
+      if (shortcut) y[i] += shortcut[i];
+      if (op.relu) y[i] = rectified(y[i]);
+    }
+  }
+}
+
+std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
+  return host_kernel("loops",
+                     [op, x = operands.in_shape(0)](const Buffers& b) { normalise(op, x, b); });
+}
+
+void norm_gradients(const BatchNormGrad& op, const Shape& shape, const Buffers& b) {
+  const std::int64_t channels = shape[3], rows = shape.count() / channels;
+  const std::size_t shortcut = op.shortcut_operand();
+  const double* d_y = as<double>(b.in[0]);
+  const double* y = op.norm.relu ? as<double>(b.in[5]) : nullptr;
+  const double* second = op.sum ? as<double>(b.in[op.norm.relu ? 6 : 5]) : nullptr;
+  std::vector<double> g(idx(rows));
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t i = r * channels + c;
+      g[idx(r)] = d_y[i] + (second ? second[i] : 0);
+      if (y && y[i] <= 0) g[idx(r)] = 0;
+    }
+    gradient_of_norm(g, c, channels, &b.in[1], {b.out[0], b.out[1], b.out[2]});
+    if (op.shortcut_norm)
+      gradient_of_norm(g, c, channels, &b.in[shortcut], {b.out[3], b.out[4], b.out[5]});
+    else if (op.gives_shortcut())
+      for (std::int64_t r = 0; r < rows; ++r) as<double>(b.out[3])[r * channels + c] = g[idx(r)];
+  }
 }
 
 std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
-  const std::int64_t channels = operands.in_shape(0)[3],
-                     rows = operands.in_shape(0).count() / channels;
-  return host_kernel("loops", [op, channels, rows](const Buffers& b) {
-    const std::size_t shortcut = op.shortcut_operand();
-    const double* d_y = as<double>(b.in[0]);
-    const double* y = op.norm.relu ? as<double>(b.in[5]) : nullptr;
-    const double* second = op.sum ? as<double>(b.in[op.norm.relu ? 6 : 5]) : nullptr;
-    std::vector<double> g(idx(rows));
-    for (std::int64_t c = 0; c < channels; ++c) {
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const std::int64_t i = r * channels + c;
-        g[idx(r)] = d_y[i] + (second ? second[i] : 0);
-        if (y && y[i] <= 0) g[idx(r)] = 0;
-      }
-      gradient_of_norm(g, c, channels, &b.in[1], {b.out[0], b.out[1], b.out[2]});
-      if (op.shortcut_norm)
-        gradient_of_norm(g, c, channels, &b.in[shortcut], {b.out[3], b.out[4], b.out[5]});
-      else if (op.gives_shortcut())
-        for (std::int64_t r = 0; r < rows; ++r) as<double>(b.out[3])[r * channels + c] = g[idx(r)];
-    }
-  });
+  return host_kernel(
+      "loops", [op, x = operands.in_shape(0)](const Buffers& b) { norm_gradients(op, x, b); });
 }
 
 }  // namespace warpstep::ref

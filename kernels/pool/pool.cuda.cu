@@ -4,8 +4,6 @@
 // adjoint reads neither x nor y (10.5 MB more): it reads 2.1 + 1 MB and writes 8.4 MB, 2.7 us; the
 // sums of d_x's columns add no traffic. Measured figures go to bench/RECORDS.md.
 
-#include <cmath>
-
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/pointwise/column_sums.cuh"
 #include "kernels/pointwise/pointwise.cuda.h"
@@ -15,54 +13,6 @@ namespace warpstep::cuda {
 namespace {
 
 static_assert(pool_threads == column_threads);
-
-// Stores `width` index bytes as one word: 4 bytes for f32, 8 for 16 bits.
-template <int width>
-__device__ inline void store_bytes(std::uint8_t* to, const unsigned (&bytes)[width]) {
-  unsigned words[width / 4] = {};
-#pragma unroll
-  for (int i = 0; i < width; ++i) words[i / 4] |= bytes[i] << (8 * (i % 4));
-  Packed<std::uint8_t, width> packed;
-  std::memcpy(&packed.word, words, sizeof words);
-  write(to, packed);
-}
-
-// The maxima so far and their positions in the window; a NaN is above all numbers.
-template <int width>
-struct Best {
-  float value[width];
-  unsigned at[width];
-
-  __device__ explicit Best(unsigned first) {
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-      value[i] = -INFINITY;
-      at[i] = first;
-    }
-  }
-  template <class T>
-  __device__ void take(const Packed<T, width>& packed, unsigned where) {
-    float x[width];
-    unpack(packed, x);
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-      if (!(x[i] > value[i] || x[i] != x[i])) continue;
-      value[i] = x[i];
-      at[i] = where;
-    }
-  }
-  template <class T>
-  __device__ void finish(bool relu, T* y, std::uint8_t* index) {
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-      if (!relu || !(value[i] <= 0)) continue;
-      value[i] = 0;
-      at[i] = no_maximum;
-    }
-    store(y, value);
-    store_bytes(index, at);
-  }
-};
 
 // 2x2 windows with stride 2 and no padding: four loads in flight, and no bounds to check.
 template <class T>
@@ -137,15 +87,6 @@ void max_pool(const PoolShape& shape, const void* x, void* y, std::uint8_t* inde
 
 namespace {
 
-template <int width>
-__device__ inline void unpack_bytes(const Packed<std::uint8_t, width>& packed,
-                                    unsigned (&bytes)[width]) {
-  unsigned words[width / 4];
-  std::memcpy(words, &packed.word, sizeof words);
-#pragma unroll
-  for (int i = 0; i < width; ++i) bytes[i] = words[i / 4] >> (8 * (i % 4)) & 255U;
-}
-
 // One vector of d_y and the window positions that it goes to.
 template <int width>
 struct FromWindows {
@@ -193,9 +134,7 @@ __global__ void __launch_bounds__(pool_threads)
   spread_2x2<T, vector_width<T>>(d_y, index, d_x, pool, position(pool, thread));
 }
 
-// The adjoint of 3x3 windows with stride 2. A thread writes a 2x2 tile whose first row and column
-// are even, counted with the padding: four windows reach into it, of which it reads each once,
-// where one pixel after the other would read nine times. Sums are in the order of gather().
+// The adjoint of 3x3 windows with stride 2: a thread writes a tile of 2x2 pixels.
 template <class T>
 __global__ void __launch_bounds__(pool_threads, 4)
     max_pool_grad_3x3(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
@@ -205,39 +144,15 @@ __global__ void __launch_bounds__(pool_threads, 4)
   const unsigned thread = blockIdx.x * pool_threads + threadIdx.x;
   if (thread >= pool.count) return;
   const Position at = position(pool, thread);
-  // Of the windows above and left, above, left, and at the tile's first pixel; unpacked where used.
-  Packed<T, width> d[4];
-  Packed<std::uint8_t, width> where[4];
-  bool is_window[4];
-#pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    const int row = at.row - 1 + w / 2, column = at.column - 1 + w % 2;
-    is_window[w] = row >= 0 && row < pool.out_height && column >= 0 && column < pool.out_width;
-    if (!is_window[w]) continue;
-    const std::size_t own =
-        place(at, row, column, pool.out_height, pool.out_width, pool.vectors) * width;
-    d[w] = read<width>(d_y + own);
-    where[w] = read<width>(index + own);
-  }
+  TileWindows<T> windows;
+  windows.load(d_y, index, pool, at);
 #pragma unroll
   for (int p = 0; p < 4; ++p) {
-    const int row = 2 * at.row - pool.padding + p / 2,
-              column = 2 * at.column - pool.padding + p % 2;
-    if (row < 0 || row >= pool.height || column < 0 || column >= pool.width) continue;
-    float sum[width] = {};
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const int in_row = p / 2 + 2 - w / 2 * 2, in_column = p % 2 + 2 - w % 2 * 2;
-      if (in_row > 2 || in_column > 2 || !is_window[w]) continue;
-      float own[width];
-      unsigned at_k[width];
-      unpack(d[w], own);
-      unpack_bytes(where[w], at_k);
-#pragma unroll
-      for (int n = 0; n < width; ++n)
-        sum[n] += at_k[n] == static_cast<unsigned>(in_row * 3 + in_column) ? own[n] : 0;
-    }
-    store(d_x + place(at, row, column, pool.height, pool.width, pool.vectors) * width, sum);
+    const TilePixel pixel(pool, at, p);
+    if (!pixel.inside) continue;
+    float sum[width];
+    windows.gradient(p, sum);
+    store(d_x + pixel.place * width, sum);
   }
 }
 
@@ -300,13 +215,6 @@ __global__ void __launch_bounds__(pool_threads, 4)
     }
   }
   finish_column_sums(into, sum);
-}
-
-// One thread for each vector of x, or of the 2x2 tiles that cover it.
-template <class T>
-Pooling pooling_of_gradient(const char* name, const PoolShape& shape, bool tiles) {
-  const auto extent = [&](int x) { return tiles ? (x + shape.padding + 1) / 2 : x; };
-  return pooling<T>(name, shape, extent(shape.height), extent(shape.width));
 }
 
 std::int64_t pixels_of(const PoolShape& shape) {

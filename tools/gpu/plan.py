@@ -15,6 +15,7 @@ FLAGSHIP = "fp16"  # whole models: what the benchmarks run, before the rest
 # The batch norms' fusions with convolutions (engine/passes/fuse.h), off.
 NORMS_ALONE = " ".join(f"--no-fuse {row}" for row in ("conv+statistics", "dgrad+norm.dgrad", "norm+conv", "join+conv"))
 SHORTCUTS_ALONE = "--no-fuse norm.dgrad+norm.dgrad"
+STEM_ALONE = "--no-fuse norm+pool"
 POOLS_ALONE = "--no-fuse conv+pool"
 QUICK_BENCHMARKS = "(conv|linear|max_pool|update).*/(f32|f16)/"
 GELUS_ALONE = ("--no-fuse linear+gelu", "--no-fuse linear.dgrad+gelu")
@@ -33,7 +34,7 @@ SWITCHES = ("--autotune", "--no-graph", "--host-batches", "--overlap-launches")
 SEVERAL = tuple(f"--steps-per-launch {steps}" for steps in (8, 32))  # of a short step
 # name: model, batch, precision, seconds, switches
 SWITCHED = {"cifar10cnn": ("cifar10cnn", 128, "fp16", 60, (*SWITCHES, *SEVERAL, POOLS_ALONE, RELUS_ALONE, HALF_MOMENTS)),
-            "resnet50": ("resnet50", 256, "fp16", 100, (*SWITCHES, NORMS_ALONE, SHORTCUTS_ALONE)),
+            "resnet50": ("resnet50", 256, "fp16", 100, (*SWITCHES, NORMS_ALONE, SHORTCUTS_ALONE, STEM_ALONE)),
             "gpt2": ("gpt2", 8, "bf16", 50, (*GELUS_ALONE, SUMS_ALONE, HALF_MOMENTS))}
 
 

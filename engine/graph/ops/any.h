@@ -16,6 +16,7 @@
 #include "engine/graph/ops/loss.h"
 #include "engine/graph/ops/norm.h"
 #include "engine/graph/ops/norm_conv.h"
+#include "engine/graph/ops/norm_pool.h"
 #include "engine/graph/ops/pixels.h"
 #include "engine/graph/ops/pointwise.h"
 #include "engine/graph/ops/pool.h"
@@ -37,6 +38,7 @@ namespace warpstep {
   OP(BatchNorm) OP(BatchNormGrad)                                           \
   OP(NormConv) OP(NormFinalize) OP(NormApply)                               \
   OP(NormConvDataGrad) OP(NormGradApply) OP(NormConvWeightGrad)             \
+  OP(NormPool) OP(NormPoolGrad)                                             \
   OP(Dropout)                                                               \
   OP(Gelu) OP(GeluGrad)                                                     \
   OP(Embed) OP(EmbedGrad) OP(LayerNorm) OP(LayerNormGrad)                   \

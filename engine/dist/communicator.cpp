@@ -370,6 +370,12 @@ bool Communicator::another_ended() const {
   return activities_.another_ended() || !transport_->left_peers().empty();
 }
 
+std::string Communicator::activities_at_an_end() const {
+  const auto until = SteadyClock::now() + options_.patience;
+  while (!another_ended() && SteadyClock::now() < until) std::this_thread::sleep_for(look_every);
+  return activities();
+}
+
 std::string Communicator::activities() const {
   std::string text = activities_.describe();
   for (const int rank : transport_->left_peers())

@@ -83,6 +83,9 @@ class Communicator {
   void share_memory();
   // What the ranks of this machine do, and which others have left the job.
   std::string activities() const;
+  // The same after an error that another rank's end explains: it may be noticed elsewhere before
+  // its connections close, and is awaited for up to the options' patience.
+  std::string activities_at_an_end() const;
   // This rank failed by itself: others need not say that they wait for it.
   void set_failed(int code) { activities_.set_failed(code); }
   int failure_below(int rank) const { return activities_.failure_below(rank); }

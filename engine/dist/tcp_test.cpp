@@ -75,6 +75,19 @@ TEST(Tcp, NamesARankThatHasLeftToOneThatWaitsForItsDevice) {
   EXPECT_THAT(errors[1], HasSubstr("rank 2 left the job"));
 }
 
+// A library may report the end of a rank before its connections close.
+TEST(Tcp, WaitsForTheEndThatExplainsAnError) {
+  std::string said;
+  const auto errors = as_tcp_ranks(2, 2, enough, [&](Communicator& communicator) {
+    if (communicator.world().rank == 0)
+      said = communicator.activities_at_an_end();
+    else
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  });
+  EXPECT_THAT(said, HasSubstr("; rank 1 has left the job"));
+  EXPECT_THAT(errors, ElementsAre("", ""));
+}
+
 // As of srun, which sets no LOCAL_WORLD_SIZE.
 TEST(Tcp, FindsTheRanksOfAMachineThatNoLauncherCounted) {
   const std::uint16_t port = free_port();

@@ -270,7 +270,7 @@ void Nccl::wait_until(const std::function<bool()>& done) {
       try {
         library_.check(error, "an exchange with other ranks");
       } catch (const PeerError& of_another) {
-        fail<PeerError>("{}: {}", of_another.what(), communicator_->activities());
+        fail<PeerError>("{}: {}", of_another.what(), communicator_->activities_at_an_end());
       }
       return done();
     });

@@ -174,7 +174,7 @@ def parse(words):
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="end within this time, with results of what ran")
     parser.add_argument("--jobs", type=int, metavar="N",
                         help="processes of a step's tests at once; timing steps run alone. Default: one per core and 2 GiB of "
-                             "the device, at most 16; 1 for sanitizers")
+                             "the device, at most 16; half of it for sanitizers")
     parser.add_argument("--only", metavar="STEPS", help="these steps, by comma; the beginning of a name is enough")
     parser.add_argument("--skip", metavar="STEPS", help="not these steps")
     parser.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")

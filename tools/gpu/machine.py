@@ -241,5 +241,10 @@ def nvidia_smi():
 
 def sanitizer():
     """The path of compute-sanitizer, or None."""
-    near = ["/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer"]
-    return shutil.which("compute-sanitizer") or next((p for p in near if os.access(p, os.X_OK)), None)
+    found = shutil.which("compute-sanitizer")
+    if found:
+        return found
+    # The wheel nvidia-cuda-sanitizer-api has all of it since 13.5; before, what starts the program is missing.
+    near = ["/usr/local/cuda/bin", *(os.path.join(folder, "..", "compute-sanitizer") for folder in wheel_folders()),
+            "/usr/local/cuda/compute-sanitizer"]
+    return next((path for folder in near if os.access(path := os.path.join(folder, "compute-sanitizer"), os.X_OK)), None)

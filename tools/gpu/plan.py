@@ -118,7 +118,7 @@ def ranks_step(tree, arguments):
     program = tree.program("warpstep")
     why = ("emulated" if arguments.emulate else "" if program else "no warpstep in this tree")
     return Step("ranks", [machine.pythons()[0], str(tree.source / "tests" / "ranks_gpu_test.py"), str(program)], 400, 30,
-                proof=True, skip=why, carried=True)
+                planned_s=60, proof=True, skip=why, carried=True)
 
 
 def benchmark_step(tree, arguments, files):
@@ -135,12 +135,14 @@ def benchmark_step(tree, arguments, files):
 
 def sanitizer_steps(tree, arguments):
     checker, program = machine.sanitizer(), tree.program("kernels_cuda_test")
-    for tool in ("memcheck", "racecheck"):
+    for tool, planned_s in (("memcheck", 30), ("racecheck", 60)):
         why = ("emulated" if arguments.emulate else "left out by --quick" if arguments.quick else
                "no kernels_cuda_test in this tree" if not program else
-               "" if checker else "compute-sanitizer is not installed; it comes with the full CUDA toolkit")
+               "" if checker else "compute-sanitizer is not installed; it comes with the full CUDA toolkit, or by "
+               "pip install 'nvidia-cuda-sanitizer-api>=13.5'")
         yield Step(tool, [str(checker), "--tool", tool, "--error-exitcode", "99", "--report-api-errors", "no",
-                          str(program)], 1200, 30, tests=True, jobs=arguments.jobs or 1, skip=why)
+                          str(program)], 1200, 30, tests=True, jobs=arguments.jobs or max(1, arguments.processes // 2),
+                   planned_s=planned_s, skip=why)
 
 
 def steps(tree, arguments, files, scratch):

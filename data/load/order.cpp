@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t blocks_per_window = 32;
 constexpr std::uint64_t key_space = std::uint64_t{1} << 40;  // above the draws of shuffled()
+constexpr std::uint64_t first_place_index = key_space - 1;   // of the draw of EpochOrder::first_
 
 }  // namespace
 
@@ -61,6 +62,8 @@ std::uint64_t EpochOrder::at(std::uint64_t place) const {
   if (permutation_) return (*permutation_)[place];
   if (options_.shuffle == Shuffle::none) return place;
   if (options_.shuffle == Shuffle::full) return whole_.at(place);
+  place += first_;
+  if (place >= options_.samples) place -= options_.samples;
   const std::uint64_t begin = place / options_.window * options_.window;
   const Feistel inside(std::min(options_.window, options_.samples - begin), options_.seed, epoch_,
                        1 + begin / options_.window);
@@ -87,6 +90,9 @@ EpochOrder Order::epoch(std::uint64_t epoch) {
   if (options_.shuffle == Shuffle::window) {
     const std::uint64_t blocks = options_.samples / (options_.window / blocks_per_window);
     order.whole_ = Feistel(std::max<std::uint64_t>(blocks, 1), options_.seed, epoch, 0);
+    const auto words =
+        draw(options_.seed, Purpose::order, static_cast<std::uint32_t>(epoch), first_place_index);
+    order.first_ = below(words[0], static_cast<std::uint32_t>(options_.samples));
   } else if (options_.shuffle == Shuffle::full && !keeps()) {
     order.whole_ = Feistel(options_.samples, options_.seed, epoch, 0);
   }

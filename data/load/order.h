@@ -55,6 +55,9 @@ class EpochOrder {
   std::uint64_t epoch_ = 0;
   std::shared_ptr<const Permutation> permutation_;
   Feistel whole_;  // permutes all samples, or the blocks
+  // Where in the windows the epoch begins; it ends before that. From a fixed place, an epoch that
+  // is cut off before its end would always lack samples of the last block.
+  std::uint64_t first_ = 0;
 };
 
 // Permutations of epochs: the first thread that needs one makes it; kept while workers may still

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "data/formats/cached.h"
+#include "data/load/image_batches.h"
 #include "data/load/loader.h"
 #include "tests/data_testing.h"
 
@@ -191,6 +195,44 @@ TEST_F(SameBatches, PairsNeighboursForMixing) {
     EXPECT_EQ(rows_of(batch)[row].pair, row ^ 1);
     EXPECT_EQ(rows_of(batch)[row].pair_label, labels_of(batch)[row ^ 1]);
     EXPECT_LT(rows_of(batch)[row].weight, 1);
+  }
+}
+
+// Notes what is read and what is requested ahead.
+class Watched final : public MemoryDataset {
+ public:
+  Watched()
+      : MemoryDataset({"test",
+                       "memory",
+                       {1, 1, 1},
+                       std::vector<std::uint8_t>(3003),
+                       std::vector<std::int32_t>(3003),
+                       {"a"}}) {}
+  void will_need(std::uint64_t index) const override { requested.insert(index); }
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
+    read.insert(index);
+    return MemoryDataset::fetch(index, scratch);
+  }
+  mutable std::set<std::uint64_t> requested, read;
+};
+
+TEST(Readahead, RequestsAheadWhatItsRankReads) {
+  for (const std::uint32_t world : {1U, 2U, 8U}) {
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
+      const auto set = std::make_shared<Watched>();
+      LoaderOptions with = options(50, "scale");
+      with.world = world;
+      with.rank = rank;
+      ImageBatches maker(set, with);
+      MakerState state(0);
+      std::vector<std::byte> slot(maker.slot_bytes());
+      std::vector<BadSample> bad;
+      for (std::uint64_t step = 0; step < maker.steps_per_epoch(); ++step)
+        maker.fill({0, step}, 0, 50, slot, state, bad, [] { return false; });
+      EXPECT_EQ(set->read.size(), maker.steps_per_epoch() * 50);
+      EXPECT_EQ(set->requested.size(), set->read.size() - 256) << world;
+      EXPECT_TRUE(std::ranges::includes(set->read, set->requested)) << world;
+    }
   }
 }
 

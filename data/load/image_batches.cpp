@@ -15,7 +15,7 @@ namespace warpstep::data {
 namespace {
 
 constexpr std::size_t alignment = 64;         // bytes, a cache line
-constexpr std::uint64_t hint_distance = 256;  // samples ahead, for Dataset::will_need()
+constexpr std::uint64_t hint_distance = 256;  // rows ahead, for Dataset::will_need()
 constexpr std::int64_t max_batch = 1 << 20;
 
 std::size_t aligned(std::size_t bytes) {
@@ -308,12 +308,16 @@ void ImageBatches::fill(Position position, std::int64_t begin, std::int64_t end,
   measured.end(std::max<std::int64_t>(0, std::min(row, samples) - begin));
 }
 
-// Asks the system to read a later sample ahead. Rows of one claim are neighbours in the batch, and
-// the distance is longer than a claim.
+// Asks the system to read ahead a sample that this rank needs later. Rows of one claim are
+// neighbours in the batch, and the distance is longer than a claim.
 void ImageBatches::hint(Position position, std::int64_t row, const EpochOrder& order) const {
   if (is_resident_) return;
-  const std::uint64_t ahead = place_of(position, row) + hint_distance;
-  if (ahead < dataset_->size()) dataset_->will_need(order.at(ahead));
+  const auto batch = static_cast<std::uint64_t>(options_.batch);
+  const std::uint64_t ahead =
+      position.step * batch + static_cast<std::uint64_t>(row) + hint_distance;
+  const std::uint64_t place =
+      place_of({position.epoch, ahead / batch}, static_cast<std::int64_t>(ahead % batch));
+  if (ahead / batch < steps_ && place < dataset_->size()) dataset_->will_need(order.at(place));
 }
 
 void ImageBatches::pad_row(std::int64_t row, const SlotView& slot) const {

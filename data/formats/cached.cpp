@@ -150,9 +150,9 @@ void CachedDataset::decode_all(int workers) {
   parallel_for(size(), workers, [&](int thread, std::uint64_t index) {
     try {
       Scratch& scratch = scratches[static_cast<std::size_t>(thread)];
-      if (fetch(index, scratch).encoding == Encoding::pixels) return;
-      std::vector<std::uint8_t> pixels(image_bytes_);
-      read(index, scratch, pixels);  // throws with the reason
+      fetch(index, scratch);
+      if (states_[index] == decoded) return;
+      read(index, scratch, {pixels_of(index), image_bytes_});  // throws with the reason
     } catch (const DataError& error) {
       const std::lock_guard lock(mutex);
       broken.emplace(index, error.what());

@@ -86,6 +86,35 @@ TEST(Cached, DecodesOnceAndNamesWhatItCannot) {
   EXPECT_TRUE(cached.all_pixels().empty());
 }
 
+// Decoded samples that differ, as those of a user's set may: sample 2 has another shape.
+class OddPixels final : public MemoryDataset {
+ public:
+  explicit OddPixels(const Shape& odd)
+      : MemoryDataset(
+            {"test", "memory", {4, 5, 3}, std::vector<std::uint8_t>(240), {0, 0, 0, 0}, {"a"}}),
+        odd_(odd),
+        pixels_(idx(odd.count())) {}
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
+    if (index != 2) return MemoryDataset::fetch(index, scratch);
+    return {pixels_, Encoding::pixels, odd_};
+  }
+
+ private:
+  Shape odd_;
+  std::vector<std::uint8_t> pixels_;
+};
+
+TEST(Cached, NamesPixelsOfAnotherShape) {
+  CachedDataset wide(std::make_shared<OddPixels>(Shape{4, 7, 3}));
+  EXPECT_THAT(message_of([&] { wide.decode_all(1); }),
+              HasSubstr("memory[2]: is 7 x 4 pixels, but the first image of its set is 5 x 4"));
+  EXPECT_TRUE(wide.all_pixels().empty());
+  CachedDataset gray(std::make_shared<OddPixels>(Shape{4, 5, 1}));
+  EXPECT_THAT(message_of([&] { gray.decode_all(1); }),
+              AllOf(HasSubstr("memory[2]: 20 bytes as an image of 4x5x1"),
+                    HasSubstr("images of its set have 3 channels")));
+}
+
 TEST(Tuner, WakesWorkersForAHungryTrainerAndParksIdleOnes) {
   Tuner tuner(2, 4);
   const auto period = [&](std::uint64_t wait_ns, bool full) {

@@ -16,13 +16,13 @@ Shape Dataset::shape_of(std::uint64_t index, Scratch& scratch) const {
 void Dataset::read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const {
   const Sample sample = fetch(index, scratch);
   const Shape expected = image_shape();
-  const std::string file = sample.encoding == Encoding::pixels ? std::string() : name(index);
+  const std::string file = name(index);
   const Shape shape = decoded_shape(sample, file);
   if (shape[0] != expected[0] || shape[1] != expected[1])
     fail<DataError>(
         "{}: is {} x {} pixels, but the first image of its set is {} x {}; scale the files to one "
         "size, or leave them as they are and train with {}",
-        name(index), shape[1], shape[0], expected[1], expected[0], cropping_options(expected));
+        file, shape[1], shape[0], expected[1], expected[0], cropping_options(expected));
   decode(sample, file, shape, {0, 0, shape[0], shape[1]}, expected[2], scratch, pixels);
 }
 

@@ -202,7 +202,7 @@ struct MakerState {
 };
 
 // What the batches of a loader hold. fill(), finish() and prepare_next() are called by all workers
-// at once.
+// at once; what they throw ends the run when the batch is due.
 class BatchMaker {
  public:
   virtual ~BatchMaker() = default;

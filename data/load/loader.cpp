@@ -167,6 +167,17 @@ void Loader::work(std::uint32_t worker) {
   const CpuClock::Running on_core(state.cpu);
   const auto stopping = [this] { return ring_->stopping(); };
   std::vector<BadSample> bad;
+  // An exception ends the run when the batch is due.
+  const auto guarded = [this](Position position, std::vector<BadSample>& into, const auto& make) {
+    try {
+      make();
+    } catch (const std::exception& error) {
+      into.push_back({0, position, 0,
+                      fmt::format("{}: {} (epoch {}, step {})", maker_->path(), error.what(),
+                                  position.epoch + 1, position.step + 1),
+                      true});
+    }
+  };
   RunDelay delay;
   for (;;) {
     const spans::Idle idle;
@@ -178,13 +189,13 @@ void Loader::work(std::uint32_t worker) {
                  std::memory_order_relaxed);
     Slot& slot = slot_of(claim->batch);
     const Position position = position_of(claim->batch);
-    if (claim->part == 0) maker_->prepare_next(position);
     const std::int64_t begin = claim->part * claim_rows_;
-    {
+    guarded(position, bad, [&] {
+      if (claim->part == 0) maker_->prepare_next(position);
       const spans::CpuTime cpu(delay);
       maker_->fill(position, begin, std::min(begin + claim_rows_, options_.batch), slot.bytes,
                    state, bad, stopping);
-    }
+    });
     if (!bad.empty()) {
       const std::lock_guard lock(slot.mutex);
       std::move(bad.begin(), bad.end(), std::back_inserter(slot.bad));
@@ -192,7 +203,7 @@ void Loader::work(std::uint32_t worker) {
     }
     if (ring_->stopping()) return;  // fill() may have left rows out
     if (!ring_->finish(*claim)) continue;
-    maker_->finish(position, slot.bytes, state, slot.bad);
+    guarded(position, slot.bad, [&] { maker_->finish(position, slot.bytes, state, slot.bad); });
     const std::uint64_t now = now_ns();
     record::note(ready_name_, now, now, claim->batch);
     ring_->publish(*claim);

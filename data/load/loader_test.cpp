@@ -239,6 +239,55 @@ TEST(Loader, RefusesOptionsThatCannotBeMeant) {
   EXPECT_THAT(message_of<UsageError>([&] { loader.seek({1, 3}); }), HasSubstr("3 steps"));
 }
 
+// Batches without content, of which one worker throws.
+class Throwing final : public BatchMaker {
+ public:
+  explicit Throwing(std::string where) : where_(std::move(where)) {}
+  std::string path() const override { return "memory"; }
+  std::string name(std::uint64_t) const override { return "memory"; }
+  std::string sample_text() const override { return "nothing"; }
+  std::uint64_t samples() const override { return 100; }
+  std::uint64_t steps_per_epoch() const override { return 10; }
+  std::size_t slot_bytes() const override { return 64; }
+  std::int64_t claim() const override { return 5; }
+  std::vector<std::string> stages() const override { return {}; }
+  bool is_light() const override { return false; }
+  std::uint64_t worker_bytes() const override { return 0; }
+  std::uint64_t order_bytes() const override { return 0; }
+  std::uint64_t data_bytes() const override { return 0; }
+  void fill(Position position, std::int64_t begin, std::int64_t, std::span<std::byte>, MakerState&,
+            std::vector<BadSample>&, const std::function<bool()>&) override {
+    if (begin > 0) throw_at("fill", position);
+  }
+  void finish(Position position, std::span<std::byte>, MakerState&,
+              std::vector<BadSample>&) const override {
+    throw_at("finish", position);
+  }
+  void prepare_next(Position position) override { throw_at("prepare_next", position); }
+  void describe(std::span<const std::byte>, Batch&) const override {}
+
+ private:
+  void throw_at(const std::string& here, Position position) const {
+    if (here == where_ && position.step == 2) throw std::bad_alloc();
+  }
+  std::string where_;
+};
+
+TEST(Loader, ReportsWhatAWorkerThrowsWhenItsBatchIsDue) {
+  for (const char* where : {"prepare_next", "fill", "finish"}) {
+    for (const DataErrors errors : {DataErrors::fail, DataErrors::skip}) {
+      auto own = options(10, 2);
+      own.errors = errors;
+      Loader loader(std::make_unique<Throwing>(where), own);
+      loader.next();
+      loader.next();
+      EXPECT_THAT(message_of([&] { loader.next(); }),
+                  HasSubstr("memory: std::bad_alloc (epoch 1, step 3)"))
+          << where;
+    }
+  }
+}
+
 TEST(Loader, UsesTheSlotMemoryItIsGivenAndGivesItBack) {
   class Counted : public SlotMemory {
    public:

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t worker_stack = 1 << 20;              // bytes that a worker's thread touches
 constexpr std::int64_t most_tokens = std::int64_t{1} << 30;  // of a batch: places are i32
+constexpr std::int64_t most_counted = 1 << 20;               // ids that finish() counts
 
 void add_time(std::atomic<std::uint64_t>& counter, std::uint64_t ns) {  // one writer
   counter.store(counter.load(std::memory_order_relaxed) + ns, std::memory_order_relaxed);
@@ -103,7 +104,8 @@ std::string TokenBatches::sample_text() const {
 
 std::uint64_t TokenBatches::worker_bytes() const {
   return worker_stack +
-         (static_cast<std::uint64_t>(tokens_.vocabulary()) + 1) * sizeof(std::uint32_t) +
+         (static_cast<std::uint64_t>(std::min(tokens_.vocabulary(), most_counted)) + 1) *
+             sizeof(std::uint32_t) +
          static_cast<std::uint64_t>(sequence_ + 1) * 2 * sizeof(std::int32_t);
 }
 
@@ -175,19 +177,26 @@ void TokenBatches::fill_row(std::uint64_t start, std::span<std::int32_t> tokens,
   std::fill(labels.begin() + static_cast<std::ptrdiff_t>(count), labels.end(), -1);
 }
 
-// Sorts the batch's places by their tokens, counting: linear in tokens and vocabulary.
+// Sorts the batch's places by their tokens: by counting, linear in tokens and vocabulary, unless an
+// id is so large (of a broken file, perhaps) that the counts would need much memory.
 void TokenBatches::finish(Position, std::span<std::byte> slot, MakerState& state,
                           std::vector<BadSample>& bad) const {
   if (!bad.empty()) return;
   const std::uint64_t from = now_ns();
   const auto tokens = part(slot, 0), order = part(slot, 2);
   const std::int32_t largest = *std::max_element(tokens.begin(), tokens.end());
-  std::vector<std::uint32_t>& next = state.counts;
-  next.assign(idx(largest) + 2, 0);
-  for (const std::int32_t token : tokens) ++next[idx(token) + 1];
-  std::partial_sum(next.begin(), next.end(), next.begin());
-  for (std::size_t place = 0; place < tokens.size(); ++place)
-    order[next[idx(tokens[place])]++] = static_cast<std::int32_t>(place);
+  if (largest >= most_counted) {
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, {},
+                      [&](std::int32_t place) { return std::pair(tokens[idx(place)], place); });
+  } else {
+    std::vector<std::uint32_t>& next = state.counts;
+    next.assign(idx(largest) + 2, 0);
+    for (const std::int32_t token : tokens) ++next[idx(token) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    for (std::size_t place = 0; place < tokens.size(); ++place)
+      order[next[idx(tokens[place])]++] = static_cast<std::int32_t>(place);
+  }
   add_time(state.times.transforms_ns[0], now_ns() - from);
 }
 

@@ -15,6 +15,7 @@
 
 #include "data/load/loader.h"
 #include "tests/data_testing.h"
+#include "tests/largest_allocation.h"
 
 namespace warpstep::data {
 namespace {
@@ -86,6 +87,28 @@ TEST(TokenBatches, OrderSortsPlacesByToken) {
   const TokenSet set = open_tokens(folder / "train.bin", {.val_split = 0, .vocabulary = 8}).train;
   const auto loader = loader_of(set, {4, Windows::sequential}, token_options(2));
   EXPECT_THAT(copy_of(loader->next(), "order"), ElementsAre(3, 1, 4, 5, 0, 2, 7, 6));
+}
+
+// As of a file with a wrong id whose vocabulary nothing declares.
+TEST(TokenBatches, OfHugeIdsAreSortedInLittleMemory) {
+  const TemporaryFolder folder;
+  std::vector<std::uint32_t> ids(65);
+  for (std::uint32_t i = 0; i < 65; ++i) ids[i] = i * 31 % 13;
+  ids[20] = ids[40] = 0x7fffffff;
+  std::ofstream(folder / "ids", std::ios::binary)
+      .write(reinterpret_cast<const char*>(ids.data()), 65 * 4);
+  const TokenSet tokens({{std::make_shared<MappedFile>(folder / "ids"), 0, ids.size()}},
+                        TokenFormat::npy, StoredType::u32);
+  testing_support::forget_allocations();
+  const auto loader = loader_of(tokens, {16, Windows::sequential}, token_options(4));
+  EXPECT_LT(loader->memory().workers, 16U << 20);
+  const Batch& batch = loader->next();
+  EXPECT_LT(testing_support::largest_allocation_bytes(), 1U << 20);
+  const auto values = copy_of(batch, "tokens");
+  std::vector<std::int32_t> expected(64);
+  std::iota(expected.begin(), expected.end(), 0);
+  std::ranges::stable_sort(expected, {}, [&](std::int32_t place) { return values[idx(place)]; });
+  EXPECT_EQ(copy_of(batch, "order"), expected);
 }
 
 TEST(TokenBatches, ShuffledWindowsOfAnEpochDoNotOverlap) {

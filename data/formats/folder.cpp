@@ -19,7 +19,8 @@ namespace {
 
 class ImageFolder : public Dataset {
  public:
-  ImageFolder(std::string path, LabelledFolder folder)
+  // `channels`: of all images; 0: those of the folder's own.
+  ImageFolder(std::string path, LabelledFolder folder, std::int64_t channels = 0)
       : path_(std::move(path)),
         folder_(std::move(folder)),
         descriptor_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
@@ -40,7 +41,8 @@ class ImageFolder : public Dataset {
     fingerprint_ = hash.value();
     kind_ = !jpeg ? "PNG folder" : png ? "PNG and JPEG folder" : "JPEG folder";
     shape_ = first_readable(*this).shape;
-    if (jpeg) shape_ = Shape{shape_[0], shape_[1], 3};
+    if (channels == 0 && jpeg) channels = 3;
+    if (channels > 0) shape_ = Shape{shape_[0], shape_[1], channels};
   }
 
   std::string kind() const override { return kind_; }
@@ -154,9 +156,13 @@ std::unique_ptr<Dataset> open_image_folder(const std::string& spec, Split split,
                                            const OpenOptions&) {
   const std::string path = split_folder(spec, split), train = spec + "/train";
   std::optional<Classes> known;
-  if (split == Split::test && is_folder(train))
-    known = read_labelled_folder(train, std::nullopt).classes;
-  return std::make_unique<ImageFolder>(path, read_labelled_folder(path, known));
+  std::int64_t channels = 0;
+  if (split == Split::test && is_folder(train)) {
+    LabelledFolder training = read_labelled_folder(train, std::nullopt);
+    known = training.classes;
+    channels = ImageFolder(train, std::move(training)).image_shape()[2];
+  }
+  return std::make_unique<ImageFolder>(path, read_labelled_folder(path, known), channels);
 }
 
 }  // namespace warpstep::data

@@ -348,6 +348,22 @@ TEST(Folder, RefusesFilesThatAreNoImagesOfTheSet) {
               HasSubstr("2.png: cannot be read: No such"));
 }
 
+TEST(Folder, TakesTheChannelsOfTheTestPartFromTraining) {
+  const TemporaryFolder folder;
+  put_png_split(folder / "train", 2, 1);
+  put_png_split(folder / "test", 2, 1, {4, 5, 1});
+  const auto set = open(folder.path(), Split::test);
+  EXPECT_EQ(set->image_shape(), (Shape{4, 5, 3}));
+  EXPECT_EQ(read_pixels(*set, 0), thrice(some_pixels({4, 5, 1}, 0)));
+  put_png_split(folder / "train", 2, 1, {4, 5, 1});
+  put_png_split(folder / "test", 2, 1);
+  const auto colour = open(folder.path(), Split::test);
+  EXPECT_THAT(message_of([&] { read_pixels(*colour, 0); }),
+              HasSubstr("test/0.png: has colour (RGB PNG)"));
+  std::filesystem::remove_all(folder / "train");
+  EXPECT_EQ(open(folder.path(), Split::test)->image_shape(), (Shape{4, 5, 3}));
+}
+
 TEST(Folder, RefusesAColourFileInAGraySet) {
   const TemporaryFolder folder;
   put_png_split(folder / "train", 2, 1, {4, 5, 1});

@@ -32,7 +32,8 @@ bool has_image_folder(const std::string& spec, Split split);
 bool has_unsplit_images(const std::string& spec);
 
 // In a split of PNG files, all images have the channels of the first; in one with JPEG files all
-// have 3. The content of a file decides which of the two it is.
+// have 3; a test split has those of the training split if there is one. The content of a file
+// decides which of the two it is.
 std::unique_ptr<Dataset> open_image_folder(const std::string& spec, Split split,
                                            const OpenOptions& options = {});
 

@@ -189,8 +189,11 @@ PackedSamples::PackedSamples(PackedParts parts) : parts_(std::move(parts)) {
   }
   readahead_ = ReadaheadTracker(size(), bytes, host_budget_bytes());
   const FirstSample first = first_readable(*this);
-  shape_ = first.shape;
-  if (parts_.jpeg || first.encoding == Encoding::jpeg) shape_ = Shape{shape_[0], shape_[1], 3};
+  const bool jpeg = parts_.jpeg || first.encoding == Encoding::jpeg;
+  shape_ = Shape{first.shape[0], first.shape[1],
+                 parts_.channels > 0 ? parts_.channels
+                 : jpeg              ? 3
+                                     : first.shape[2]};
 }
 
 const MappedFile& PackedSamples::file_of(std::uint64_t index) const {

@@ -91,7 +91,8 @@ struct PackedParts {
   std::vector<std::int32_t> labels;      // [samples], in [0, classes)
   std::vector<std::string> classes;      //
   std::vector<std::uint32_t> checksums;  // [samples] or empty: CRC32C of each sample's bytes
-  bool jpeg = false;                     // any sample is JPEG; images have 3 channels then
+  bool jpeg = false;                     // any sample is JPEG
+  std::int64_t channels = 0;  // of images; 0: 3 with JPEG samples, else those of the first
 };
 
 // Encoded samples in one or more files. Needs 17 bytes per sample, 21 with checksums.

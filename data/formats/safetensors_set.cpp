@@ -194,6 +194,8 @@ std::unique_ptr<Dataset> open_safetensors(const std::string& spec, Split split,
   }
   PackedParts parts;
   read_columns(open, spec, split, options, parts.labels, parts.classes);
+  if (split == Split::test && has_safetensors(spec, Split::train))
+    parts.channels = open_safetensors(spec, Split::train, options)->image_shape()[2];
   return open_encoded(std::move(open), std::move(parts));
 }
 

@@ -175,5 +175,19 @@ TEST_F(SafetensorsSet, RefusesTokens) {
               HasSubstr("holds tokens, not images"));
 }
 
+TEST_F(SafetensorsSet, TakesTheChannelsOfTheTestPartFromTraining) {
+  const Bytes gray = some_png({4, 5, 1});
+  const std::vector<std::uint64_t> ends{0, gray.size()};
+  const std::vector<std::uint8_t> label{0};
+  write({tensor("data", StoredType::u8, {gray.size()}, gray),
+         tensor("offset", StoredType::u64, {2}, ends), tensor("label", StoredType::u8, {1}, label)},
+        {}, "test");
+  EXPECT_EQ(open(folder_.path(), Split::test)->image_shape(), (Shape{4, 5, 1}));
+  write({data(), offset(), labels()});
+  EXPECT_EQ(open(folder_.path(), Split::test)->image_shape(), (Shape{4, 5, 3}));
+  write({image(), labels()});
+  EXPECT_EQ(open(folder_.path(), Split::test)->image_shape(), (Shape{4, 5, 3}));
+}
+
 }  // namespace
 }  // namespace warpstep::data

@@ -204,6 +204,32 @@ std::vector<std::string> classes_of(const std::string& spec, Split split,
   return numbered_classes(deciding.empty() ? labels : deciding);
 }
 
+PackedParts parts_of(const std::vector<std::string>& paths, Io io) {
+  const std::vector<Shard> shards = read_shards(paths);
+  PackedParts parts;
+  parts.kind = "tar shards";
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (shards[i].checksums.empty() != shards[0].checksums.empty())
+      fail<DataError>(
+          "{}: either this shard or {} has .crc32c members, the other does not; pack the set again",
+          paths[i], paths[0]);
+    parts.files.push_back(std::make_unique<MappedFile>(paths[i], io));
+    parts.firsts.push_back(parts.labels.size());
+    append(parts.offsets, shards[i].offsets);
+    append(parts.lengths, shards[i].lengths);
+    append(parts.labels, shards[i].labels);
+    append(parts.checksums, shards[i].checksums);
+    parts.jpeg = parts.jpeg || shards[i].jpeg;
+  }
+  return parts;
+}
+
+// As the first training shard tells them; 0 if there is none.
+std::int64_t training_channels(const std::string& spec, Io io) {
+  const std::vector<std::string> paths = shard_paths(spec, Split::train);
+  return paths.empty() ? 0 : TarSet(parts_of({paths[0]}, io)).image_shape()[2];
+}
+
 }  // namespace
 
 bool has_tar_shards(const std::string& spec, Split split) {
@@ -216,23 +242,9 @@ std::unique_ptr<Dataset> open_tar(const std::string& spec, Split split,
   if (paths.empty())
     fail<DataError>("{}: has no shards {}.tar, {}-*.tar or {}/*.tar", spec, name(split),
                     name(split), name(split));
-  const std::vector<Shard> shards = read_shards(paths);
-  PackedParts parts;
-  parts.kind = "tar shards";
+  PackedParts parts = parts_of(paths, options.io);
   parts.path = fmt::format("{}:{}", spec, name(split));
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    if (shards[i].checksums.empty() != shards[0].checksums.empty())
-      fail<DataError>(
-          "{}: either this shard or {} has .crc32c members, the other does not; pack the set again",
-          paths[i], paths[0]);
-    parts.files.push_back(std::make_unique<MappedFile>(paths[i], options.io));
-    parts.firsts.push_back(parts.labels.size());
-    append(parts.offsets, shards[i].offsets);
-    append(parts.lengths, shards[i].lengths);
-    append(parts.labels, shards[i].labels);
-    append(parts.checksums, shards[i].checksums);
-    parts.jpeg = parts.jpeg || shards[i].jpeg;
-  }
+  if (split == Split::test) parts.channels = training_channels(spec, options.io);
   parts.classes = classes_of(spec, split, parts.labels);
   check_labels(parts.labels, parts.classes.size(), parts.path);
   return std::make_unique<TarSet>(std::move(parts));

@@ -153,5 +153,13 @@ TEST_F(TarSetTest, RefusesSamplesByName) {
   EXPECT_THAT(refusal({{"a.jpg", "x"}, {"a.cls", "0"}}), HasSubstr("train.tar[0] (byte 512)"));
 }
 
+TEST_F(TarSetTest, TakesTheChannelsOfTheTestPartFromTraining) {
+  put_shard("train-0.tar", {{"0.png", png(0)}, {"0.cls", "0"}});
+  put_shard("test-0.tar", {{"0.png", text(some_png({4, 5, 1}))}, {"0.cls", "0"}});
+  EXPECT_EQ(open(folder_.path(), Split::test)->image_shape(), (Shape{4, 5, 3}));
+  std::filesystem::remove(folder_ / "train-0.tar");
+  EXPECT_EQ(open(folder_.path(), Split::test)->image_shape(), (Shape{4, 5, 1}));
+}
+
 }  // namespace
 }  // namespace warpstep::data

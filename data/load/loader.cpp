@@ -90,7 +90,7 @@ Loader::Loader(std::unique_ptr<BatchMaker> maker, const LoaderOptions& options)
   tuner_ = Tuner(active_, options_.workers > 0 ? active_ : workers());
   ring_->set_active(static_cast<std::uint32_t>(active_));
   next_ = oldest_held_ = batch_of(options_.start);
-  memory_bound_ = bound();
+  memory_bound_ = memory_bound(*maker_, options_);
   if (options_.memory_limit_bytes > 0 && memory_bound_.total() > options_.memory_limit_bytes)
     fail<UsageError>(
         "the loader may need {}, more than the limit of {:.1f} MiB; use a smaller "
@@ -342,11 +342,13 @@ std::vector<StageTime> stages_of(const WorkerTimes& times, const std::vector<std
 
 }  // namespace
 
-MemoryBound Loader::bound() const {
-  return {.slots = slot_bytes(),
-          .workers = states_.size() * maker_->worker_bytes(),
-          .order = maker_->order_bytes(),
-          .dataset = maker_->data_bytes()};
+MemoryBound memory_bound(const BatchMaker& maker, const LoaderOptions& options) {
+  const int slots = options.prefetch + options.hold - 1;
+  return {
+      .slots = static_cast<std::uint64_t>(slots) * maker.slot_bytes(),
+      .workers = static_cast<std::uint64_t>(most_workers(options, maker)) * maker.worker_bytes(),
+      .order = maker.order_bytes(),
+      .dataset = maker.data_bytes()};
 }
 
 std::vector<SlowSample> Loader::slowest() const {

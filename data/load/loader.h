@@ -70,6 +70,9 @@ struct MemoryBound {
   std::string text() const;  // "152.3 MiB (slots 120.0, workers 8.1, ...)"
 };
 
+// Of a loader of these batches.
+MemoryBound memory_bound(const BatchMaker& maker, const LoaderOptions& options);
+
 // One line: how long the trainer waits, which stage uses the workers' time, and which option would
 // change that: "data: 2 workers, trainer waits 0.2 %, decode 91 %, read 4 %, ...". `encoding` of
 // the stored samples: "png", "jpeg", "packed jpeg", "pixels" or "resident"; `most_workers` is how
@@ -127,7 +130,6 @@ class Loader : public BatchSource {
   std::uint64_t batch_of(Position position) const;
   Slot& slot_of(std::uint64_t batch) { return slots_[batch % slots_.size()]; }
   std::size_t slot_bytes() const { return slots_.size() * maker_->slot_bytes(); }
-  MemoryBound bound() const;
   std::vector<SlowSample> slowest() const;
   void allocate_slots();
   void start(std::uint64_t batch);

@@ -336,6 +336,24 @@ TEST_F(Loading, TrainsOnASetOfAPlugin) {
               HasSubstr("solarize"));
 }
 
+// Kept decoded, the training images would need more than --memory.
+TEST_F(Loading, DecodesEveryTimeWhereMemoryAllowsNoMore) {
+  data::testing::put_png_split(folder_ / "large/train", 128, 2, {64, 64, 3});
+  data::testing::put_png_split(folder_ / "large/test", 64, 2, {64, 64, 3});
+  const auto in_tier = [&](const std::string& tier) {
+    return train(folder_ / "large", a_,
+                 {"--memory", "4600KiB", "--workers", "1", "--prefetch", "2", "--overwrite",
+                  "--tier", tier});
+  };
+  const Ended mapped = in_tier("mapped");
+  EXPECT_EQ(mapped.exit_code, 2);
+  EXPECT_THAT(mapped.err, HasSubstr("use --tier decoded"));
+  EXPECT_EQ(in_tier("decoded").exit_code, 0);
+  const Ended chosen = in_tier("auto");
+  EXPECT_EQ(chosen.exit_code, 0);
+  EXPECT_THAT(chosen.err, HasSubstr("decoded (its pixels do not fit into memory)"));
+}
+
 TEST_F(Loading, RefusesWhatCannotBeMeant) {
   const auto refused = [&](const std::vector<std::string>& more) {
     const Ended ended = train(data_, a_, more);

@@ -50,8 +50,10 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   timed(loader_name, [&] {
     require_usable_recipe(options, job.training, data::Split::train);
     require_usable_recipe(options, job.test, data::Split::test);
-    start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs);
-    start_loader(job.test, options, data::Split::test, job.device.backend, 0);
+    start_loader(job.training, options, data::Split::train, job.device.backend, options.epochs,
+                 least_memory(job.test, options, data::Split::test, *job.device.backend));
+    start_loader(job.test, options, data::Split::test, job.device.backend, 0,
+                 job.training.loader->memory().total());
   });
   require_memory(options, job.training, job.test);
   job.epoch_steps = steps_of_epoch(options, job.training.loader->steps_per_epoch());

@@ -18,6 +18,11 @@
 namespace warpstep::tools {
 namespace {
 
+PixelPlan pixels_of(const Source& source, const RunOptions& options) {
+  return source.recipe.pixels(static_cast<int>(source.dataset->image_shape()[2]), options.mean,
+                              options.std);
+}
+
 // Slots that the device reads in place, without another copy.
 class BackendSlots final : public data::SlotMemory {
  public:
@@ -48,8 +53,13 @@ data::Recipe recipe_of(const RunOptions& options, const models::Model& model, da
                                            : parse(options.eval_transforms);
 }
 
+// `rest`: bytes that loading uses beside the decoded set.
 data::TierFacts facts_of(const Source& source, const RunOptions& options, const Backend& backend,
-                         std::uint64_t passes) {
+                         std::uint64_t passes, std::uint64_t rest) {
+  const std::uint64_t limit = parse_bytes(options.memory);
+  std::uint64_t budget = data::host_budget_bytes(options.world().local_size);
+  if (limit > 0 && source.encoding != data::Encoding::pixels)
+    budget = std::min(budget, limit - std::min(limit, rest));
   const Shape image = source.dataset->image_shape();
   const ImageExtent extent = source.recipe.extent(image);
   const bool device = has_own_memory(backend);
@@ -62,7 +72,7 @@ data::TierFacts facts_of(const Source& source, const RunOptions& options, const 
           .normalizes_on_device = options.normalize == "device",
           .has_device = device,
           .device_budget_bytes = backend.free_bytes() / 4,
-          .host_budget_bytes = data::host_budget_bytes(options.world().local_size),
+          .host_budget_bytes = budget,
           .many_epochs = passes != 1};
 }
 
@@ -252,9 +262,9 @@ void require_room(const Source& source, const RunOptions& options) {
 
 // Chooses the tier and prepares it.
 void choose_tier(Source& source, const RunOptions& options, const Backend& backend,
-                 std::uint64_t passes) {
+                 std::uint64_t passes, std::uint64_t rest) {
   const data::Tier wanted = data::parse_tier(options.tier);
-  data::TierFacts facts = facts_of(source, options, backend, passes);
+  data::TierFacts facts = facts_of(source, options, backend, passes, rest);
   source.tier = data::choose_tier(wanted, facts);
   if (source.tier.tier == data::Tier::resident) {
     require_room(source, options);
@@ -277,17 +287,9 @@ void choose_tier(Source& source, const RunOptions& options, const Backend& backe
     source.read = std::make_shared<data::CachedDataset>(source.dataset);
 }
 
-}  // namespace
-
-void start_loader(Source& source, const RunOptions& options, data::Split as,
-                  const std::shared_ptr<Backend>& backend, std::uint64_t passes) {
-  const bool device = has_own_memory(*backend);
-  if (!source.is_text()) {
-    source.pixels = source.recipe.pixels(static_cast<int>(source.dataset->image_shape()[2]),
-                                         options.mean, options.std);
-    choose_tier(source, options, *backend, passes);
-  }
-  if (device) source.slots = std::make_unique<BackendSlots>(backend);
+// Without the slots and a resident set.
+data::LoaderOptions loader_options(const Source& source, const RunOptions& options, data::Split as,
+                                   bool device) {
   const bool training = as == data::Split::train;
   const ShuffleChoice shuffle = parse_shuffle(options.shuffle);
   data::LoaderOptions with;
@@ -303,21 +305,43 @@ void start_loader(Source& source, const RunOptions& options, data::Split as,
   with.tail = training ? data::Tail::drop : data::Tail::pad;
   with.evaluates = !training;
   with.recipe = source.recipe;
-  if (options.normalize == "cpu") with.pixels = source.pixels;
-  with.resident = resident_pixels(source);
+  if (options.normalize == "cpu") with.pixels = pixels_of(source, options);
   with.errors = parse_data_errors(options.data_errors);
   with.max_bad = options.max_bad;
   with.memory_limit_bytes = parse_bytes(options.memory);
-  with.memory = source.slots.get();
   if (training || !source.is_text())  // evaluations of text do not weight
     with.class_weights.assign(options.class_weights.begin(), options.class_weights.end());
   if (source.is_text()) pad_class_weights(with.class_weights, options);
   if (!training) with.thread_name = "test loader";
-  if (source.is_text())
+  return with;
+}
+
+}  // namespace
+
+std::uint64_t least_memory(const Source& source, const RunOptions& options, data::Split as,
+                           const Backend& backend) {
+  if (source.is_text() || parse_bytes(options.memory) == 0) return 0;
+  const data::LoaderOptions with = loader_options(source, options, as, has_own_memory(backend));
+  return data::memory_bound(data::ImageBatches(source.dataset, with), with).total();
+}
+
+void start_loader(Source& source, const RunOptions& options, data::Split as,
+                  const std::shared_ptr<Backend>& backend, std::uint64_t passes,
+                  std::uint64_t others) {
+  const bool device = has_own_memory(*backend);
+  data::LoaderOptions with = loader_options(source, options, as, device);
+  if (device) source.slots = std::make_unique<BackendSlots>(backend);
+  with.memory = source.slots.get();
+  if (source.is_text()) {
     source.loader = std::make_unique<data::Loader>(
         std::make_unique<data::TokenBatches>(source.tokens, source.windows, with), with);
-  else
-    source.loader = std::make_unique<data::Loader>(source.read, with);
+    return;
+  }
+  source.pixels = pixels_of(source, options);
+  choose_tier(source, options, *backend, passes,
+              others + least_memory(source, options, as, *backend));
+  with.resident = resident_pixels(source);
+  source.loader = std::make_unique<data::Loader>(source.read, with);
 }
 
 void require_usable_recipe(const RunOptions& options, const Source& source, data::Split as) {

@@ -63,9 +63,15 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
 
 // Chooses the tier and starts the loader. As a training split it is shuffled and the tail dropped;
 // as a test split it is not shuffled and the tail is padded. `passes` over the set will follow; 0:
-// many.
+// many. Of --memory, `others` bytes are for other loaders.
 void start_loader(Source& source, const RunOptions& options, data::Split as,
-                  const std::shared_ptr<Backend>& backend, std::uint64_t passes);
+                  const std::shared_ptr<Backend>& backend, std::uint64_t passes,
+                  std::uint64_t others = 0);
+
+// The most bytes that a loader of these images uses if it keeps none of them; 0 for text, and
+// without --memory.
+std::uint64_t least_memory(const Source& source, const RunOptions& options, data::Split as,
+                           const Backend& backend);
 
 // Before anything is written: DataError if the transforms cannot make a row of the set's first
 // image, of a test split of any whose header is looked at.

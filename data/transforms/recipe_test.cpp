@@ -41,6 +41,8 @@ TEST(Recipe, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refused("random-crop=32:pad=4.5"), HasSubstr("'4.5' is not a whole number"));
   EXPECT_THAT(refused("random-mask=2"), HasSubstr("2 is not from 0 to 1"));
   EXPECT_THAT(refused("random-mask=nan"), HasSubstr("'nan' is not known"));
+  EXPECT_THAT(refused("random-mask=0.5:dilate=0"), HasSubstr("'dilate' takes no value"));
+  EXPECT_THAT(refused("random-crop=32:pad=4:pad=8"), HasSubstr("'pad' is given twice"));
   EXPECT_THAT(refused("scale=3"), HasSubstr("accepts at most 0 numbers"));
   EXPECT_THAT(refused("scale,flip"),
               AllOf(HasSubstr("flip (geometry) must come before scale (colour)"),

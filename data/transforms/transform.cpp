@@ -70,8 +70,10 @@ TransformArguments::TransformArguments(std::string_view text, std::string_view u
       values_.push_back(part);
     } else {
       const std::size_t inner = part.find('=');
-      words_.emplace_back(part.substr(0, inner),
-                          inner == std::string::npos ? "" : part.substr(inner + 1));
+      const std::string word = part.substr(0, inner);
+      for (const auto& [before, value] : words_)
+        if (before == word) refuse(fmt::format("'{}' is given twice", word));
+      words_.emplace_back(word, inner == std::string::npos ? "" : part.substr(inner + 1));
     }
   }
 }
@@ -114,8 +116,12 @@ ImageExtent TransformArguments::extent(std::size_t i) const {
 }
 
 bool TransformArguments::has(std::string_view word) const {
-  return std::any_of(words_.begin(), words_.end(),
-                     [&](const auto& entry) { return entry.first == word; });
+  for (const auto& [name, value] : words_) {
+    if (name != word) continue;
+    if (!value.empty()) refuse(fmt::format("'{}' takes no value", word));
+    return true;
+  }
+  return false;
 }
 
 std::int64_t TransformArguments::whole(std::string_view word, std::int64_t least, std::int64_t most,

@@ -112,7 +112,7 @@ class Transform {
 // The arguments of a transform: random-crop=32:pad=4 has values {"32"} and words {pad: "4"}.
 class TransformArguments {
  public:
-  // Throws UsageError that names the transform and shows its usage.
+  // Throws UsageError that names the transform and shows its usage, for a word given twice too.
   TransformArguments(std::string_view text, std::string_view usage);
 
   const std::string& name() const { return name_; }
@@ -122,7 +122,7 @@ class TransformArguments {
   std::int64_t whole(std::size_t i, std::int64_t least, std::int64_t most) const;
   double number(std::size_t i, double least, double most) const;
   ImageExtent extent(std::size_t i) const;  // "256" or "224x320"
-  bool has(std::string_view word) const;
+  bool has(std::string_view word) const;    // refuses "word=value"
   std::int64_t whole(std::string_view word, std::int64_t least, std::int64_t most,
                      std::int64_t absent) const;
   // Refuses more than `values` numbers and any word that is not in `words`.

@@ -32,7 +32,10 @@ Descriptor open_regular(const std::string& path, struct ::stat* status) {
   // O_NONBLOCK: opening a FIFO by mistake must not hang.
   Descriptor file(open_file(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number() < 0 || ::fstat(file.number(), status) != 0)
-    fail<DataError>("{}: cannot be read: {}", path, std::strerror(errno));
+    fail<DataError>("{}: cannot be read: {}{}", path, std::strerror(errno),
+                    errno != EMFILE ? ""
+                                    : "; allow more with `ulimit -n`, or store the set in fewer "
+                                      "files: `warpstep data pack --shard-mib 1024`");
   if (!S_ISREG(status->st_mode)) fail<DataError>("{}: is not a file", path);
   return file;
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,14 +102,24 @@ int take_slot() {
   return -1;
 }
 
+// For sets of many files that stay open; the soft limit is often 1024.
+void allow_many_descriptors() {
+  struct ::rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);  // if it fails, opening a file reports the limit
+}
+
 }  // namespace
 
 MappedFile::MappedFile(std::string path, Io io)
     : path_(std::move(path)), file_(open_regular(path_, &status_)) {
   bytes_ = static_cast<std::uint64_t>(status_.st_size);
-  if (io == Io::pread || bytes_ == 0) return;
-  slot_ = take_slot();
-  if (slot_ < 0) return;
+  if (bytes_ > 0 && io == Io::mmap) slot_ = take_slot();
+  if (slot_ < 0) {
+    allow_many_descriptors();
+    return;
+  }
   install_handler();
   void* memory = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, file_.number(), 0);
   Slot& slot = slots[static_cast<std::size_t>(slot_)];

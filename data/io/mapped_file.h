@@ -39,7 +39,8 @@ class ReadaheadTracker {
 // Const members may be called from many threads at once. The first mapping installs a SIGBUS
 // handler, which names the truncated file and ends the program; it passes faults at other addresses
 // to the previous handler. At most 4096 files are mapped at a time; further ones are read with
-// pread.
+// pread. A file that is not mapped stays open, and raises the process's soft limit of open files to
+// the hard one.
 class MappedFile {
  public:
   explicit MappedFile(std::string path, Io io = Io::mmap);  // throws DataError

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 
 #include "data/io/mapped_file.h"
@@ -125,6 +127,24 @@ TEST_F(MappedFileTest, FaultsElsewhereGoToTheHandlerThatWasThere) {
     std::exit(memory[0]);
   };
   EXPECT_EXIT(fault_elsewhere(), ::testing::ExitedWithCode(42), "");
+}
+
+TEST_F(MappedFileTest, MoreFilesThanTheSoftLimitMayBeOpen) {
+  const auto open_all = [&] {
+    struct ::rlimit limit {};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit = {64, std::min<rlim_t>(limit.rlim_max, 300)};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    std::vector<std::unique_ptr<MappedFile>> files;
+    for (int i = 0; i < 200; ++i) files.push_back(std::make_unique<MappedFile>(path_, Io::pread));
+    const std::string message = message_of([&] {
+      for (int i = 0; i < 200; ++i) files.push_back(std::make_unique<MappedFile>(path_, Io::pread));
+    });
+    std::fputs(message.c_str(), stderr);
+    ::_exit(42);
+  };
+  EXPECT_EXIT(open_all(), ::testing::ExitedWithCode(42),
+              "/file: cannot be read: Too many open files.*ulimit -n.*data pack --shard-mib");
 }
 
 TEST_F(MappedFileTest, MoreFilesThanTheTableHoldsAreReadByPosition) {

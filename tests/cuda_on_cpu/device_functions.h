@@ -35,7 +35,7 @@ T shuffle(unsigned mask, T value, unsigned source, bool inside, Operation operat
   static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof value);
-  const Gathered all = gather(mask, bits, operation, where);
+  const Gathered& all = gather(mask, bits, operation, where);
   if (!inside) return value;
   if ((mask >> source & 1U) == 0)
     fail_here(operation, where, "reads lane " + std::to_string(source) + ", not in its mask");
@@ -53,9 +53,10 @@ inline unsigned group(int width, Operation operation, std::source_location where
 
 inline unsigned vote(unsigned mask, int predicate, Operation operation,
                      std::source_location where) {
-  const Gathered all = gather(mask, predicate != 0 ? 1 : 0, operation, where);
+  const Gathered& all = gather(mask, predicate != 0 ? 1 : 0, operation, where);
   unsigned bits = 0;
-  for (unsigned l = 0; l < all.size(); ++l) bits |= static_cast<unsigned>(all[l]) << l;
+  for (unsigned l = 0; l < all.size(); ++l)
+    if ((mask >> l & 1U) != 0) bits |= static_cast<unsigned>(all[l]) << l;
   return bits;
 }
 
@@ -76,7 +77,7 @@ inline void load_matrices(unsigned (&to)[4], const void* row, bool transposed, S
   const auto address = std::bit_cast<std::uintptr_t>(row);
   constexpr Operation operation = Operation::load_matrices;
   if (address % 16 != 0) fail_here(operation, here, "reads a row at no multiple of 16 bytes");
-  const Gathered rows = gather(0xffffffffU, address, operation, here);
+  const Gathered& rows = gather(0xffffffffU, address, operation, here);
   const auto number = [&](unsigned matrix, unsigned of_row, unsigned column) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, std::bit_cast<const std::uint16_t*>(rows[8 * matrix + of_row]) + column, 2);
@@ -90,26 +91,18 @@ inline void load_matrices(unsigned (&to)[4], const void* row, bool transposed, S
 
 template <class T>
 void multiply_add(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, SIMT_HERE) {
-  constexpr Operation operation = Operation::multiply_add;
-  const auto gathered = [&](unsigned low, unsigned high) {
-    return gather(0xffffffffU, low | std::uint64_t{high} << 32, operation, here);
-  };
-  const Gathered a_left = gathered(a[0], a[1]), a_right = gathered(a[2], a[3]),
-                 b = gathered(b0, b1);
-  const auto number = [](std::uint64_t words, unsigned high, unsigned odd) {
-    const auto bits = static_cast<std::uint16_t>(words >> (32 * high + 16 * odd));
+  constexpr auto widen = [](std::uint16_t bits) {
     T value;
     std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
     return static_cast<float>(value);
   };
-  for (unsigned i = 0; i < 4; ++i) {
-    const unsigned row = lane() / 4, column = 2 * (lane() % 4) + i % 2;
-    for (unsigned k = 0; k < 16; ++k) {
-      const unsigned pair = k % 8 / 2;
-      d[i] += number((k < 8 ? a_left : a_right)[4 * row + pair], i / 2, k % 2) *
-              number(b[4 * column + pair], k / 8, k % 2);
-    }
+  Fragments own;
+  const unsigned words[]{a[0], a[1], a[2], a[3], b0, b1};
+  for (unsigned w = 0; w < std::size(words); ++w) {
+    own[2 * w] = widen(static_cast<std::uint16_t>(words[w]));
+    own[2 * w + 1] = widen(static_cast<std::uint16_t>(words[w] >> 16));
   }
+  multiply_fragments(d, own, here);
 }
 
 }  // namespace warpstep::simt

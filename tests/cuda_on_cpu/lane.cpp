@@ -112,7 +112,8 @@ void Lane::acquire([[maybe_unused]] void* tag) {
 bool Lane::beside(const Lane& other) const {
   return operation == other.operation && where.line() == other.where.line() &&
          where.column() == other.where.column() &&
-         std::string_view(where.file_name()) == other.where.file_name();
+         (where.file_name() == other.where.file_name() ||  // most often
+          std::string_view(where.file_name()) == other.where.file_name());
 }
 
 bool Lane::meets(const Lane& other) const {

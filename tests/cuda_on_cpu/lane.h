@@ -48,7 +48,8 @@ class Lane {
   unsigned mask = 0;         // of the warp operation it waits in
   Operation operation = Operation::none;
   std::source_location where;
-  std::uint64_t brought = 0, published = 0;
+  std::uint64_t brought = 0;
+  Fragments fragments{}, published{};  // brought, and handed out
   // Of 16 bytes to shared memory, in groups; the last group has not ended. From null: zeros.
   struct Copy {
     void* to;

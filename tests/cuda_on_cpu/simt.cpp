@@ -16,6 +16,8 @@
 
 #if defined(SIMT_TSAN)
 #include <sanitizer/tsan_interface.h>
+extern "C" void __tsan_ignore_thread_begin();
+extern "C" void __tsan_ignore_thread_end();
 #endif
 
 uint3 threadIdx, blockIdx;
@@ -54,6 +56,7 @@ class Machine {
   Lane* running = nullptr;
   Lane& lane(unsigned rank) { return lanes_[rank]; }
   unsigned votes() const { return votes_; }
+  const Gathered& published(unsigned rank) const { return published_[rank / warp_size]; }
 
  private:
   void run_block(std::size_t shared_bytes);
@@ -69,6 +72,7 @@ class Machine {
   std::mutex turn_;
   std::function<void()> body_;
   std::deque<Lane> lanes_;
+  std::vector<Gathered> published_;          // operands of each warp that were handed out
   std::vector<std::deque<Lane>> abandoned_;  // suspended in a kernel that failed, never unwound
   unsigned live_ = 0;                        // lanes of the running kernel's blocks
   unsigned votes_ = 0;
@@ -87,6 +91,7 @@ void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
   live_ = block.x * block.y * block.z;
   body_ = std::ref(thread);
   while (lanes_.size() < live_) lanes_.emplace_back(static_cast<unsigned>(lanes_.size()), body_);
+  published_.resize((live_ + warp_size - 1) / warp_size);
   for (unsigned r = 0; r < live_; ++r)
     lanes_[r].index = {r % block.x, r / block.x % block.y, r / (block.x * block.y)};
   gridDim = grid;
@@ -110,8 +115,14 @@ void Machine::poison(std::size_t shared_bytes) {
     shared = std::make_unique_for_overwrite<std::byte[]>(shared_bytes);
     std::memset(shared.get(), 0xff, shared_bytes);
   }
+#if defined(SIMT_TSAN)  // which need not see what is before all of the block's accesses
+  __tsan_ignore_thread_begin();
+#endif
   for (const auto& [range, count] : arrays_)
     std::memset(range.first, 0xff, static_cast<std::size_t>(range.second - range.first));
+#if defined(SIMT_TSAN)
+  __tsan_ignore_thread_end();
+#endif
 }
 
 void Machine::run_block(std::size_t shared_bytes) {
@@ -122,7 +133,8 @@ void Machine::run_block(std::size_t shared_bytes) {
   for (unsigned r = 0; r < live_; ++r) {
     lanes_[r].state = Lane::State::ready;
     lanes_[r].has_awaited = false;
-    lanes_[r].copies.assign(1, {});
+    if (auto& copies = lanes_[r].copies; copies.size() != 1 || !copies.front().empty())
+      copies.assign(1, {});
     lanes_[r].acquire(this);
   }
   const unsigned warps = (live_ + warp_size - 1) / warp_size;
@@ -180,9 +192,11 @@ bool Machine::complete(Lane& leader, unsigned first, unsigned count) {
   }
   const bool orders_memory = leader.operation == Operation::syncwarp;  // shuffles do not
   for (unsigned m = 0; m < size; ++m) {
-    members[m]->published = members[m]->brought;
-    members[m]->state = Lane::State::ready;
-    if (orders_memory) members[m]->release(&leader);
+    Lane& member = *members[m];
+    published_[member.rank / warp_size][member.rank % warp_size] = member.brought;
+    if (leader.operation == Operation::multiply_add) member.published = member.fragments;
+    member.state = Lane::State::ready;
+    if (orders_memory) member.release(&leader);
   }
   for (unsigned m = 0; m < size && orders_memory; ++m) members[m]->acquire(&leader);
   return true;
@@ -303,17 +317,35 @@ unsigned block_barrier(Operation operation, bool predicate, std::source_location
   return machine().votes();
 }
 
-Gathered gather(unsigned mask, std::uint64_t value, Operation operation,
-                std::source_location where) {
+const Gathered& gather(unsigned mask, std::uint64_t value, Operation operation,
+                       std::source_location where) {
   Lane& self = *machine().running;
   const unsigned own = self.rank % warp_size;
   if ((mask >> own & 1U) == 0) fail_here(operation, where, "its mask leaves out the calling lane");
   self.brought = value;
   self.wait(Lane::State::at_warp, mask, operation, where);
-  Gathered all{};
-  for (unsigned l = 0; l < warp_size; ++l)
-    if ((mask >> l & 1U) != 0) all[l] = machine().lane(self.rank - own + l).published;
-  return all;
+  return machine().published(self.rank);
+}
+
+// Of mma.sync.m16n8k16: a lane holds two neighbours of k of rows g and g + 8 and of column g, where
+// g is its number / 4, at k = 2 (its number % 4) and k + 8.
+void multiply_fragments(float (&sums)[4], const Fragments& own, std::source_location where) {
+  Lane& self = *machine().running;
+  self.fragments = own;
+  gather(0xffffffffU, 0, Operation::multiply_add, where);
+  const unsigned in_warp = self.rank % warp_size, first = self.rank - in_warp;
+  const auto row_of = [&](unsigned group, unsigned pair) -> const Fragments& {
+    return machine().lane(first + 4 * group + pair).published;
+  };
+  for (unsigned half = 0; half < 2; ++half)
+    for (unsigned pair = 0; pair < 4; ++pair) {
+      const Fragments& a = row_of(in_warp / 4, pair);
+      for (unsigned i = 0; i < 4; ++i) {
+        const Fragments& b = row_of(2 * (in_warp % 4) + i % 2, pair);
+        for (unsigned odd = 0; odd < 2; ++odd)
+          sums[i] += a[4 * half + 2 * (i / 2) + odd] * b[8 + 2 * half + odd];
+      }
+    }
 }
 
 SharedArrays::SharedArrays(std::byte* begin, std::byte* end) : begin_(begin) {

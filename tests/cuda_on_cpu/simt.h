@@ -101,9 +101,15 @@ enum class Operation : std::uint8_t {
 unsigned block_barrier(Operation operation, bool predicate, std::source_location where);
 
 using Gathered = std::array<std::uint64_t, 32>;
-// Waits for every lane of `mask` to reach the same operation; returns the operand of each.
-Gathered gather(unsigned mask, std::uint64_t value, Operation operation,
-                std::source_location where);
+// Waits for every lane of `mask` to reach the same operation; returns the operand of each, and
+// anything for other lanes. Valid until the lane's next operation.
+const Gathered& gather(unsigned mask, std::uint64_t value, Operation operation,
+                       std::source_location where);
+// A lane's numbers of a tensor core's operands: 8 of the left one, then 4 of the right one.
+using Fragments = std::array<float, 12>;
+// Waits for every lane of the warp; adds the products for the lane's 4 places to `sums`. Not
+// instrumented: it accesses nothing of the kernel's.
+void multiply_fragments(float (&sums)[4], const Fragments& own, std::source_location where);
 [[noreturn]] void fail_here(Operation operation, std::source_location where,
                             const std::string& why);
 

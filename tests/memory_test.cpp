@@ -155,7 +155,14 @@ std::vector<Step> steps() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PlanOfModel, testing::ValuesIn(steps()));
+std::string planned_step(const testing::TestParamInfo<Step>& step) {
+  std::string name = fmt::format("{}_{}_of_{}", step.param.model,
+                                 step.param.training ? "training" : "evaluation", step.param.batch);
+  std::ranges::replace(name, '-', '_');  // which GoogleTest does not allow
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PlanOfModel, testing::ValuesIn(steps()), planned_step);
 
 TEST(MemoryPlan, ListsWhatIsAliveLargestFirst) {
   MemoryPlan plan;

@@ -164,20 +164,14 @@ void add_call_spans(const Session& session, CallSeries& calls) {
                 span.end_ns - span.begin_ns - exchanges.within(span.begin_ns, span.end_ns));
 }
 
-// Device work belongs to the step that launched it.
+// Device work belongs to the step in which it begins, as in a report: steps are as long as the
+// device takes, whenever the host launches.
 void add_call_activities(const Session& session, CallSeries& calls) {
-  std::map<std::uint32_t, std::uint64_t> launched;
-  for (const Activity& activity : session.activities)
-    if (activity.what == What::api && activity.correlation != 0)
-      launched.try_emplace(activity.correlation, activity.start_ns);
   for (const Activity& activity : session.activities) {
     if (!is_on_device(activity) || activity.what == What::graph || !has_times(activity)) continue;
-    const auto call = call_of(activity);
-    if (!call) continue;
-    const auto launch = launched.find(activity.correlation);
-    calls.add(*call, session.name(activity.name),
-              launch == launched.end() ? activity.start_ns : launch->second,
-              activity.end_ns - activity.start_ns);
+    if (const auto call = call_of(activity))
+      calls.add(*call, session.name(activity.name), activity.start_ns,
+                activity.end_ns - activity.start_ns);
   }
 }
 

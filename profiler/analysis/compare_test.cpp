@@ -7,7 +7,9 @@
 #include "engine/core/error.h"
 #include "engine/core/random.h"
 #include "profiler/analysis/compare.h"
+#include "profiler/analysis/scope.h"
 #include "profiler/analysis/testing_compare.h"
+#include "profiler/analysis/work.h"
 #include "profiler/session/testing_builder.h"
 
 namespace warpstep::profiler {
@@ -214,12 +216,12 @@ TEST(Compare, SaysWhenNothingStandsOut) {
               1e-3);
 }
 
-TEST(Compare, AttributesDeviceWorkToTheStepThatLaunchedIt) {
+TEST(Compare, FindsDeviceWorkThatRunsAfterTheStepThatLaunchedIt) {
   const Planned plan{.calls = 4, .steps = 20, .gpu = true};
   Planned slow = plan;
   slow.slower = 1.2;
   Session after = planned(slow, 2);
-  for (Activity& activity : after.activities)  // all of it runs per step late
+  for (Activity& activity : after.activities)  // all of it runs about a step late
     if (activity.what == What::kernel) activity.start_ns += 2'000'000, activity.end_ns += 2'000'000;
   const Comparison result = compare(planned(plan, 1), after);
   const auto call = std::find_if(result.changes.begin(), result.changes.end(),
@@ -227,6 +229,27 @@ TEST(Compare, AttributesDeviceWorkToTheStepThatLaunchedIt) {
   ASSERT_NE(call, result.changes.end());
   EXPECT_TRUE(call->is_significant);
   EXPECT_NEAR(call->after_ns - call->before_ns, 100e3, 10e3);
+}
+
+TEST(Compare, DeviceWorkIsOfTheStepInWhichItRuns) {
+  Session session = planned({.calls = 4, .steps = 80, .gpu = true}, 1);
+  for (Activity& activity : session.activities) {  // every second step launches the next one, too
+    if (activity.what != What::api) continue;
+    const std::size_t step = step_at(session, activity.start_ns), first = step - step % 2;
+    activity.start_ns -= session.steps[step].begin_ns - session.steps[first].begin_ns;
+    activity.end_ns = activity.start_ns + 1000;
+  }
+  const Comparison halves = compare_halves(session);
+  EXPECT_THAT(significant(halves), IsEmpty());
+  const Work work = find_work(session);
+  ASSERT_EQ(work.calls.size(), 4U);
+  for (const CallRow& call : work.calls) {
+    const auto change = std::ranges::find(halves.changes, call.title, &Change::what);
+    ASSERT_NE(change, halves.changes.end());
+    const double mean_ns = static_cast<double>(call.total_ns) / static_cast<double>(work.steps);
+    EXPECT_NEAR(change->before_ns, mean_ns, 0.01 * mean_ns);
+    EXPECT_NEAR(change->after_ns, mean_ns, 0.01 * mean_ns);
+  }
 }
 
 TEST(Compare, ListsEachCallOfADevice) {

@@ -105,23 +105,37 @@ void PathWalk::on_host(Walk& walk) const {
 }
 
 // An activity began when the one before it on its stream had ended, when one of another stream had,
-// or when it had been launched: the latest of these.
+// or when it had been launched: the latest of these. Of one that still ran then, as where a kernel
+// may begin before the end of the one it depends on, the begin counts.
 void PathWalk::on_device(Walk& walk) const {
   const Activity& activity = *walk.activity;
   walk.activity = nullptr;
   walk.back_to(activity.start_ns, bound_of(activity), session_.name(activity.name));
   const Activity* before = before_on_stream(activity);
   if (before == nullptr || activity.start_ns - before->end_ns > chain_gap_ns) {
-    const Activity* other = last_ended(activity.start_ns);
+    const Activity* other = running_or_last(activity.start_ns);
     if (other != nullptr && (before == nullptr || other->end_ns > before->end_ns)) before = other;
   }
+  const auto enabled_ns = [&] {
+    return before->end_ns > activity.start_ns ? before->start_ns : before->end_ns;
+  };
   const Activity* launch = view_.launches.find(activity.correlation);
   if (launch != nullptr && launch->start_ns > activity.start_ns) launch = nullptr;  // clocks differ
-  if (launch != nullptr && (before == nullptr || launch->start_ns >= before->end_ns)) {
+  if (launch != nullptr && (before == nullptr || launch->start_ns >= enabled_ns())) {
     walk.back_to(launch->start_ns, "launch", session_.name(launch->name));
   } else if (before != nullptr) {
-    walk.back_to(before->end_ns, "idle", "between activities of the device");
+    between(std::max(before->end_ns, walk.begin_ns), walk);
     walk.activity = before;
+  }
+}
+
+// Back to `from_ns`, when an activity of the device ended: it idles, or others run.
+void PathWalk::between(std::uint64_t from_ns, Walk& walk) const {
+  while (walk.now_ns > from_ns) {
+    const Activity& other = *running_or_last(walk.now_ns);
+    walk.back_to(std::max(other.end_ns, from_ns), "idle", "between activities of the device");
+    if (walk.now_ns > from_ns)
+      walk.back_to(std::max(other.start_ns, from_ns), bound_of(other), session_.name(other.name));
   }
 }
 

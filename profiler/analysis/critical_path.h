@@ -51,6 +51,7 @@ class PathWalk {
 
   void on_host(Walk& walk) const;
   void on_device(Walk& walk) const;
+  void between(std::uint64_t from_ns, Walk& walk) const;
   const Activity* running_or_last(std::uint64_t at_ns) const;
   const Activity* last_ended(std::uint64_t at_ns) const;
   const Activity* before_on_stream(const Activity& activity) const;

@@ -120,6 +120,46 @@ TEST(CriticalPath, CrossesStreamsWhereAKernelWaitedForACopy) {
             "launch 2, launch 3, copy 55, idle 1, kernel 39");
 }
 
+// A kernel may begin while the one it depends on drains.
+TEST(CriticalPath, ContinuesOnAKernelThatStillRuns) {
+  for (const std::uint32_t stream : {7U, 8U}) {
+    SessionBuilder builder;
+    builder.gpu()
+        .step(1, 10, 130)
+        .window(1, 1, 10, 130, true)
+        .launch(1, 2, What::kernel, "a", 10, 110)
+        .launch(2, 3, What::kernel, "b", 105, 130, stream);
+    EXPECT_EQ(edges_text(critical_path(builder.build())), "kernel 95, kernel 25") << stream;
+  }
+}
+
+// Beside what runs, a copy waited for its launch alone.
+TEST(CriticalPath, ALaunchAfterTheBeginOfWhatRunsIsTheLaterOne) {
+  SessionBuilder builder;
+  builder.gpu()
+      .step(1, 10, 130)
+      .window(1, 1, 10, 130, true)
+      .launch(1, 2, What::kernel, "a", 10, 110)
+      .span(Kind::wait, "data", 10, 100)
+      .launch(100, 102, What::copy, "HtoD", 105, 130, 13);
+  EXPECT_EQ(edges_text(critical_path(builder.build())), "data 90, launch 5, copy 25");
+}
+
+// The next kernel of the stream follows within some us; meanwhile another stream's runs.
+TEST(CriticalPath, ShowsWhatRunsBetweenTheActivitiesOfAChain) {
+  SessionBuilder builder;
+  builder.gpu()
+      .step(1, 10, 110)
+      .window(1, 1, 10, 110, true)
+      .launch(1, 2, What::kernel, "a", 10, 60)
+      .launch(2, 3, What::kernel, "aside", 50, 62, 8)
+      .launch(3, 4, What::kernel, "b", 64, 110);
+  const CriticalPath path = critical_path(builder.build());
+  EXPECT_EQ(edges_text(path), "kernel 50, kernel 2, idle 2, kernel 46");
+  ASSERT_EQ(path.edges.size(), 4U);
+  EXPECT_EQ(path.edges[1].what, "aside");
+}
+
 TEST(CriticalPath, ShowsTheMedianStepOfTheLastWindow) {
   SessionBuilder builder;
   builder.step(1, 0, 500).step(2, 500, 600).step(3, 600, 900).step(4, 900, 1100);
@@ -150,6 +190,9 @@ void expect_tiles(const Session& session) {
     ASSERT_EQ(edge.begin_ns, at);
     ASSERT_LT(edge.begin_ns, edge.end_ns);
     at = edge.end_ns;
+    for (const Activity& a : session.activities)
+      ASSERT_FALSE(edge.bound == "idle" && is_on_device(a) && a.start_ns < edge.end_ns &&
+                   a.end_ns > edge.begin_ns);
   }
   ASSERT_EQ(at, step->end_ns);
 }

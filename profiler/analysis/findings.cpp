@@ -78,15 +78,6 @@ double Facts::unless_waiting(double ns) const {
   return std::clamp(step_ns - period_ns, 0.0, std::max(0.0, ns));
 }
 
-double Facts::idle_ns() const {
-  if (on_host) return step_ns;
-  double busy_ns = 0;
-  for (const Category work :
-       {Category::kernel, Category::copy, Category::memset, Category::communication})
-    busy_ns += part(work);
-  return std::max(0.0, step_ns - busy_ns);
-}
-
 std::string Facts::of_run(double ns) const {
   return fmt::format("{} of {} ({} of the run)", quantity(ns, Unit::ns),
                      quantity(run_ns(), Unit::ns), quantity(ns / run_ns(), Unit::share));

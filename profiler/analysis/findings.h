@@ -33,9 +33,6 @@ struct Facts {
   // The gain of `ns` saved elsewhere than in the loader: where the step waits for data it becomes
   // at most as short as the loader's workers make a batch, and would only wait longer.
   double unless_waiting(double ns) const;
-  // In which a device does nothing: work of the host beside its kernels delays no step. On the host
-  // all of the step.
-  double idle_ns() const;
   std::string option(const char* key, const char* otherwise = "") const {
     return fields::text(options, key, otherwise);
   }

@@ -205,7 +205,9 @@ std::string_view most_of_observers(const Facts& facts, double all_ns) {
 }  // namespace
 
 void find_slow_observers(const Facts& facts, std::vector<Finding>& findings) {
-  const double all_ns = facts.range_ns("observers"), ns = std::min(all_ns, facts.idle_ns());
+  // Beside the work of a device they delay no step: what they may is the host's time without it.
+  const double all_ns = facts.range_ns("observers"),
+               ns = facts.on_host ? all_ns : std::min(all_ns, facts.part(Category::cpu));
   if (ns <= least_observers * facts.step_ns) return;
   Finding finding{.key = "slow-observers",
                   .text = "Per-step logging is a significant part of the step.",

@@ -169,10 +169,11 @@ TEST(HostFindings, TheObserverThatTakesMostIsNamed) {
 
 TEST(HostFindings, ObserversBesideTheKernelsOfADevice) {
   Case c = with_range("observers", 100, true);
-  c.part(Category::kernel) = 0.94e6;
-  c.part(Category::copy) = 0.01e6;
-  EXPECT_FALSE(c.finding("slow-observers")) << "the device idles for 50 us";
-  c.part(Category::kernel) = 0.92e6;
+  c.part(Category::kernel) = 0.85e6;
+  c.part(Category::other) = 0.10e6;
+  c.part(Category::cpu) = 0.05e6;
+  EXPECT_FALSE(c.finding("slow-observers")) << "they run beside kernels, for all but 50 us";
+  c.part(Category::cpu) = 0.07e6;
   EXPECT_NEAR(c.finding("slow-observers")->gain_ns, 63'000, 1);
 }
 

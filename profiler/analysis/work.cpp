@@ -36,6 +36,11 @@ inline double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
+// Of --accumulate's steps only an update's last one runs these: in the others they return at once.
+bool is_of_updates(std::string_view op) {
+  return op == "update" || op == "update_all" || op == "lars" || op == "average";
+}
+
 struct CallEvent {  // of a call in a step
   std::uint32_t call = 0, step = 0, correlation = 0;
   std::uint64_t ns = 0;
@@ -52,6 +57,7 @@ class Finder {
         steps_(view.recorded),
         exchanges_(exchanges_in_calls(view)),
         calls_(calls),
+        update_(steps_per_update(view.session)),
         times_{std::vector<CallTimes>(calls), {}} {}
 
   AllTimes run() {
@@ -70,11 +76,16 @@ class Finder {
   }
 
  private:
+  bool returns_at_once(std::uint64_t call, int step) const {
+    return update_ > 1 && call < view_.program.size() && is_of_updates(view_.program[call].op) &&
+           session_.steps[steps_.step(static_cast<std::size_t>(step))].step % update_ != 0;
+  }
+
   CallTimes& of(std::uint64_t call) { return call < calls_ ? times_.calls[call] : times_.others; }
 
   void take(const Span& span) {
     const int step = steps_.at(span.begin_ns);
-    if (step < 0) return;
+    if (step < 0 || returns_at_once(span.arg, step)) return;
     CallTimes& times = of(span.arg);
     const std::uint64_t ns =
         span.end_ns - span.begin_ns - exchanges_.within(span.begin_ns, span.end_ns);
@@ -89,8 +100,8 @@ class Finder {
 
   void take(const Activity& activity, const std::vector<bool>& tensor) {
     const int step = steps_.at(activity.start_ns);
-    if (step < 0) return;
     const std::uint64_t call = call_of(activity).value_or(calls_);
+    if (step < 0 || returns_at_once(call, step)) return;
     const std::uint64_t ns = activity.end_ns - activity.start_ns;
     add(call, step, activity.correlation, ns);
     if (activity.what != What::kernel) return;
@@ -138,6 +149,7 @@ class Finder {
   const StepIndex& steps_;
   IntervalSet exchanges_;
   std::size_t calls_;
+  std::size_t update_;  // steps of one
   AllTimes times_;
   std::vector<CallEvent> events_;
   std::vector<signed char> has_spans_;  // by call; -1: not asked yet

@@ -93,6 +93,38 @@ TEST(Work, ACallThatFewStepsRunHasItsShareOfThem) {
   EXPECT_DOUBLE_EQ(work.calls[3].ns, 10e3);
 }
 
+// In the other steps the optimiser's call returns at once, which is no update; a sum of gradients
+// is made in each.
+TEST(Work, AnUpdateRunsInTheLastOfItsStepsAlone) {
+  for (const bool gpu : {false, true}) {
+    SessionBuilder builder;
+    if (gpu) builder.gpu();
+    const auto run = [&](double from, double to, std::uint32_t call) {
+      if (gpu)
+        builder.launch(from - 20, from - 19, What::kernel, "k", from, to, 7, call + 1);
+      else
+        builder.span(Kind::call, "call", from, to, 0, call);
+    };
+    for (std::uint64_t s = 1; s <= 8; ++s) {
+      const double at = 100.0 * static_cast<double>(s);
+      builder.step(s, at, at + 100);
+      run(at + 30, at + 40, 2);
+      run(at + 40, at + (s % 4 == 0 ? 80 : 42), 3);
+    }
+    builder.window(1, 8, 100, 900).raw().program = four_calls();
+    builder.raw().program["calls"][2] = call("", "accumulate", "update", 10, 4e3);
+    builder.raw().stamp["options"]["accumulate"] = 4;
+    const Work work = find_work(builder.build());
+    ASSERT_EQ(work.calls.size(), 4U);
+    EXPECT_EQ(work.calls[2].count, 8U);
+    const CallRow& update = work.calls[3];
+    EXPECT_EQ(update.count, 2U);
+    EXPECT_EQ(update.total_ns, 80'000U);
+    EXPECT_DOUBLE_EQ(update.ns, 10e3) << "per step";
+    EXPECT_DOUBLE_EQ(update.flops_per_second, 100 / 40e-6);
+  }
+}
+
 TEST(Work, ACallOfEverySecondStepHasHalfOfItsTimeInAnyWindow) {
   for (const std::uint64_t steps : {4U, 5U}) {  // the window begins with an update
     SessionBuilder builder;

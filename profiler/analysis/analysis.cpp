@@ -22,19 +22,25 @@ namespace {
 constexpr double span_ns = 100;
 constexpr std::uint64_t large_clock_error_ns = 50'000;  // longer than many a kernel
 
-double recorded_ns(const View& view) {
+// Threads record at the same time: a step is longer by what the trainer's records; where it waits
+// for batches, by what each of the workers does.
+double recorded_ns(const View& view, int awaited_workers) {
   const Session& session = view.session;
   const Json& costs = fields::child(session.stamp, "profiler");
   const double of_span = fields::number(costs, "span_ns", span_ns),
                of_activity = fields::number(costs, "activity_ns");
-  // Threads record at the same time: a step is longer by what the busiest of them records.
-  std::vector<double> threads(session.threads.size());
-  for (const Span& span : session.spans)
-    if (view.in_windows(span.begin_ns)) threads[span.thread] += of_span;
-  double most = threads.empty() ? 0 : std::ranges::max(threads);
+  double trainer = 0, workers = 0;
+  for (const Span& span : session.spans) {
+    if (!view.in_windows(span.begin_ns)) continue;
+    if (span.thread == view.trainer)
+      trainer += of_span;
+    else if (is_worker(session.threads[span.thread].name))
+      workers += of_span;
+  }
+  double all = awaited_workers > 0 ? std::max(trainer, workers / awaited_workers) : trainer;
   for (const Activity& activity : session.activities)
-    if (view.in_windows(activity.start_ns)) most += of_activity;
-  return most;
+    if (view.in_windows(activity.start_ns)) all += of_activity;
+  return all;
 }
 
 // Records of device and driver in windows, whose cost the run did not calibrate.
@@ -240,11 +246,21 @@ void note_slow_machine(const Peaks& peaks, const Contention& found, Trust& trust
 
 }  // namespace
 
-Trust find_trust(const View& view, const Breakdown& breakdown) {
+namespace {
+
+// Of a device's waits half or more, where its feeder shows what they are for.
+bool waits_for_batches(const Analysis& analysis) {
+  const FeedWaits& feed = analysis.feed;
+  return analysis.stall.is_stalled && 2 * feed.batch_ns >= feed.all_ns();
+}
+
+}  // namespace
+
+Trust find_trust(const View& view, const Breakdown& breakdown, int awaited_workers) {
   const Session& session = view.session;
   Trust trust{.losses = session.losses, .notes = session.notes};
   if (const std::size_t steps = steps_of_windows(view); steps > 0)
-    trust.overhead_ns = recorded_ns(view) / static_cast<double>(steps);
+    trust.overhead_ns = recorded_ns(view, awaited_workers) / static_cast<double>(steps);
   if (has_uncalibrated_records(view)) {
     trust.cost = Trust::Cost::unknown;
     measure_cost(view, trust);
@@ -295,7 +311,8 @@ Analysis analyse(const Session& session, const RanksView* job) {
   analysis.run = whole_run(session);
   analysis.slow_steps = slow_steps(session);
   if (job != nullptr) analysis.slow_rank = job->slow;
-  analysis.trust = find_trust(view, analysis.breakdown);
+  analysis.trust = find_trust(view, analysis.breakdown,
+                              waits_for_batches(analysis) ? analysis.loader.workers : 0);
   note_peaks(analysis.work, analysis.trust);
   note_slow_machine(analysis.work.peaks, analysis.contention, analysis.trust);
   analysis.findings = find_findings(view, analysis);

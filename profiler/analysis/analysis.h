@@ -84,7 +84,8 @@ struct Analysis {
 Analysis analyse(const Session& session, const RanksView* job = nullptr);
 
 std::vector<Finding> find_findings(const View& view, const Analysis& so_far);
-Trust find_trust(const View& view, const Breakdown& breakdown);
+// `awaited_workers`: of the loader, where steps wait for their batches.
+Trust find_trust(const View& view, const Breakdown& breakdown, int awaited_workers = 0);
 
 // Every table of the report: "whole_run", "breakdown", "steps", "modules", "layers", "calls",
 // "ops", "kernels", "host", "memory", "loader", "stalls", "critical_path", "findings", "devices",

@@ -127,13 +127,19 @@ TEST(Trust, SaysThatTheProgramWasNotBuiltForSpeed) {
   EXPECT_THAT(sanitized.notes, Contains(HasSubstr("not built for speed (Clang 19.1.0")));
 }
 
-TEST(Trust, CountsTheSpansOfTheBusiestThread) {
+TEST(Trust, CountsTheSpansOfALoaderOnlyWhereStepsWaitForIt) {
   SessionBuilder builder = quiet();
-  builder.thread(5000, "loader 0");
-  for (int i = 0; i < 18; ++i) builder.span(Kind::stage, "decode", 10 * i, 10 * i + 5, 1);
+  builder.thread(5000, "loader 0").thread(5001, "loader 1").thread(5002, "copier");
+  for (int i = 0; i < 22; ++i) builder.span(Kind::stage, "decode", 9 * i, 9 * i + 5, 1);
+  for (int i = 0; i < 40; ++i) builder.span(Kind::copy, "copy", 4 * i, 4 * i + 2, 3);
   EXPECT_DOUBLE_EQ(trust_of(builder).overhead_ns, 1000) << "they record at the same time";
-  for (int i = 0; i < 4; ++i) builder.span(Kind::stage, "decode", 40 * i, 40 * i + 5, 1);
-  EXPECT_DOUBLE_EQ(trust_of(builder).overhead_ns, 1100);
+  const auto awaited = [&](int workers) {
+    return find_trust(builder.build(), of_100_us(), workers).overhead_ns;
+  };
+  EXPECT_DOUBLE_EQ(awaited(1), 1100);
+  EXPECT_DOUBLE_EQ(awaited(2), 1000) << "half of its spans each, less than the trainer's";
+  for (int i = 0; i < 22; ++i) builder.span(Kind::stage, "decode", 9 * i, 9 * i + 5, 2);
+  EXPECT_DOUBLE_EQ(awaited(2), 1100);
 }
 
 TEST(Trust, DoesNotCountSpansOutsideOfWindows) {

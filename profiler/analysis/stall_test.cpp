@@ -272,6 +272,26 @@ TEST(LoaderModel, PromisesOfAQueueNoMoreThanTheWait) {
   EXPECT_LE(gain.most_ns, view.wait_ns);
 }
 
+// Its kernels' threads wait for cores, which workers that do next to nothing cannot have had.
+TEST(LoaderModel, PromisesNoMoreThanWorkAndWaits) {
+  testing::SessionBuilder builder = testing::loader_session({.workers = 1,
+                                                             .cores = 4,
+                                                             .kernel_threads = 4,
+                                                             .batch = 32,
+                                                             .steps = 40,
+                                                             .gpu = false,
+                                                             .step_us = 10'000,
+                                                             .stages = {{"decode", 1}}});
+  for (const double at : {0.0, 200'000.0, 400'000.0}) builder.sample("main run delay %", at, 40);
+  const Session session = builder.build();
+  const LoaderView view = loader_view(session);
+  const LoaderModel model(view, session);
+  ASSERT_TRUE(model.fits());
+  const Gain gain = model.gain({.cpu = 0.1, .latency = 0.1});
+  EXPECT_GT(gain.most_ns, 0);
+  EXPECT_LE(gain.most_ns, view.wait_ns + view.work_ns);
+}
+
 TEST(LoaderModel, ConservesTheCoresOfAHost) {
   // Everything on C cores, kernels with all of them: no setting beats (C S + W) / C.
   const Session session = testing::loader_session({.workers = 1,

@@ -353,6 +353,27 @@ Comparison compare(const Session& before, const Session& after, const CompareOpt
   return compare({{&before, score_of(before)}}, {{&after, score_of(after)}}, options);
 }
 
+namespace {
+
+// By value of a series over these steps. Every other one; of windows every other begins with the
+// second half, as a window's first step may differ from its others.
+std::vector<std::size_t> halves_of(const Session& session, const std::vector<std::size_t>& steps,
+                                   std::size_t update) {
+  std::vector<std::uint64_t> begins;
+  for (const Window& window : session.windows) begins.push_back(window.first_step);
+  std::ranges::sort(begins);
+  std::vector<std::size_t> halves;
+  std::ptrdiff_t window = 0;  // so many have begun
+  for (std::size_t i = 0, place = 0; i + update <= steps.size(); i += update, ++place) {
+    const auto after = std::ranges::upper_bound(begins, session.steps[steps[i]].step);
+    if (std::exchange(window, after - begins.begin()) != after - begins.begin()) place = 0;
+    halves.push_back((place + static_cast<std::size_t>(window)) % 2);
+  }
+  return halves;
+}
+
+}  // namespace
+
 // Every other step; with --accumulate every other update.
 Comparison compare_halves(const Session& session, const CompareOptions& options) {
   const ChosenSteps chosen = choose_steps({&session}, 2 * least_steps).front();
@@ -361,11 +382,15 @@ Comparison compare_halves(const Session& session, const CompareOptions& options)
               .updates = {chosen.update, chosen.update},
               .resolution = session.computes_on_host() ? host_resolution_ns : device_resolution_ns,
               .is_halves = true};
-  for (const std::size_t first : {0U, 1U}) {
+  const std::vector<std::size_t> of_totals = halves_of(session, chosen.totals, chosen.update),
+                                 of_calls = halves_of(session, chosen.calls, chosen.update);
+  for (const std::size_t half : {0U, 1U}) {
     sides.runs.push_back(series_of(session, chosen, options.depth));
     for (Series& series : sides.runs.back()) {
+      const std::vector<std::size_t>& halves = is_of_calls(series.scope) ? of_calls : of_totals;
       std::vector<double> ns;
-      for (std::size_t i = first; i < series.ns.size(); i += 2) ns.push_back(series.ns[i]);
+      for (std::size_t i = 0; i < series.ns.size(); ++i)
+        if (halves[i] == half) ns.push_back(series.ns[i]);
       series.ns = std::move(ns);
     }
   }

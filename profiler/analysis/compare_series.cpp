@@ -218,14 +218,9 @@ std::vector<Series> series_of(const Session& session, const ChosenSteps& steps, 
   return run;
 }
 
-namespace {
-
-// Only steps of windows have them.
 bool is_of_calls(Scope scope) {
   return scope == Scope::module || scope == Scope::call;
 }
-
-}  // namespace
 
 std::vector<Row> rows_of(const std::vector<std::vector<Series>>& runs) {
   std::size_t totals = ~std::size_t{0}, calls = ~std::size_t{0};  // the fewest steps

@@ -33,6 +33,8 @@ std::vector<ChosenSteps> choose_steps(const std::vector<const Session*>& runs, s
 // the program; with --accumulate the means of updates.
 std::vector<Series> series_of(const Session& session, const ChosenSteps& steps, std::size_t depth);
 
+bool is_of_calls(Scope scope);  // which only steps of windows have
+
 // A row of the comparison: the medians of the parts of each run (compare_statistics.h); 0 where a
 // run lacks it.
 struct Row {

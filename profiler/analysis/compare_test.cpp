@@ -413,6 +413,21 @@ TEST(Compare, HalvesOfOneRunShowTheNoiseFloor) {
   EXPECT_TRUE(significant(compare_halves(session)).empty());
 }
 
+TEST(Compare, HalvesShareTheFirstStepsOfWindows) {
+  for (const int length : {1, 2, 3, 6}) {
+    Session session = planned({.steps = 60, .windows = 60 / length}, 3);
+    for (std::size_t i = 0; i < session.steps.size(); i += static_cast<std::size_t>(length)) {
+      session.steps[i].kernels_ns += 100'000;
+      session.steps[i].begin_ns -= 100'000;
+      const auto call = std::ranges::find_if(session.spans, [&](const Span& span) {
+        return span.arg == 2 && span.begin_ns > session.steps[i].begin_ns;
+      });
+      call->begin_ns -= 100'000;  // into the call before it, which its own span hides
+    }
+    EXPECT_THAT(significant(compare_halves(session)), IsEmpty()) << length;
+  }
+}
+
 TEST(Compare, IsTheSameEveryTime) {
   const Session before = planned({}, 1), after = planned({.slower = 1.1}, 2);
   const Comparison a = compare(before, after), b = compare(before, after);

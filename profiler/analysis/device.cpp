@@ -53,6 +53,35 @@ std::uint64_t blocks_of(const Activity& kernel) {
   return blocks;
 }
 
+std::vector<double> divided_times(const Session& session) {
+  struct Event {
+    std::uint64_t at_ns = 0;
+    std::size_t activity = 0;
+  };
+  std::vector<Event> events;  // begins, and ends
+  const bool skips_graphs = has_graph_kernels(session);
+  for (std::size_t i = 0; i < session.activities.size(); ++i) {
+    const Activity& a = session.activities[i];
+    if (!is_on_device(a) || a.start_ns >= a.end_ns || (a.what == What::graph && skips_graphs))
+      continue;
+    events.push_back({a.start_ns, i});
+    events.push_back({a.end_ns, i});
+  }
+  std::ranges::sort(events, {}, &Event::at_ns);
+  std::vector<double> ns(session.activities.size());
+  std::vector<std::size_t> kernels, others;  // that run
+  std::uint64_t before = 0;
+  for (const Event& event : events) {
+    const std::vector<std::size_t>& running = kernels.empty() ? others : kernels;
+    for (const std::size_t i : running)
+      ns[i] += static_cast<double>(event.at_ns - before) / static_cast<double>(running.size());
+    before = event.at_ns;
+    auto& of = session.activities[event.activity].what == What::kernel ? kernels : others;
+    if (std::erase(of, event.activity) == 0) of.push_back(event.activity);
+  }
+  return ns;
+}
+
 namespace {
 
 // What ran on one device, clipped to the recorded steps.

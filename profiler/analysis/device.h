@@ -41,6 +41,11 @@ Occupancy occupancy(const Device& device, const Launch& launch);
 // Of a kernel's grid; at most 2^30, as more than a device holds is as good as all.
 std::uint64_t blocks_of(const Activity& kernel);
 
+// By activity, its part of the time in which a device works, in ns: a moment is divided among the
+// kernels that run then, where none does among the other work. A graph as a whole has no part where
+// its kernels are recorded.
+std::vector<double> divided_times(const Session& session);
+
 // A kernel's name where there is little room: without its parameters, "void", unnamed namespaces
 // and Warpstep's own.
 std::string short_kernel_name(std::string_view kernel);

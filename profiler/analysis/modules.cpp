@@ -230,7 +230,8 @@ Table modules_table(const Work& work) {
   Table table{"modules",
               "Modules",
               "The model's blocks, layers and calls with the lines that made them, in the model's "
-              "order; means per step. A row has the sum of those below it.",
+              "order; means per step. A row has the sum of those below it." +
+                  overlaps_text(work),
               {{"path", "path"},
                {"depth", "depth"},
                {"label", "module"},

@@ -54,6 +54,12 @@ std::string peaks_text(const Peaks& peaks) {
 
 }  // namespace
 
+std::string overlaps_text(const Work& work) {
+  return work.has_overlaps ? " Kernels ran side by side: times of calls have each in full and may "
+                             "add up to more than the step, shares divide such moments."
+                           : "";
+}
+
 // In this order below.
 std::vector<Table> tables(const Session& session, const Analysis& analysis) {
   return {run_table(analysis.run),      slow_steps_table(analysis.slow_steps),
@@ -130,8 +136,9 @@ Table layers_table(const Analysis& analysis) {
               "Layers",
               fmt::format("Means per step, in the order of the program; {:.1f} "
                           "% of the kernels' time "
-                          "belongs to calls; {}.",
-                          100 * analysis.work.attributed, peaks_text(analysis.work.peaks)),
+                          "belongs to calls; {}.{}",
+                          100 * analysis.work.attributed, peaks_text(analysis.work.peaks),
+                          overlaps_text(analysis.work)),
               {{"layer", "layer"},
                {"calls", "calls", Unit::count},
                {"ns", "time", Unit::ns},
@@ -158,8 +165,8 @@ Table calls_table(const Analysis& analysis) {
   Table table{"calls",
               "Calls",
               fmt::format("In the order of the program; times are per step, FLOPs and bytes "
-                          "per run; {}.",
-                          peaks_text(analysis.work.peaks)),
+                          "per run; {}.{}",
+                          peaks_text(analysis.work.peaks), overlaps_text(analysis.work)),
               {{"call", "number"},
                {"title", "call"},
                {"layer", "layer"},
@@ -211,18 +218,19 @@ Table calls_table(const Analysis& analysis) {
 }
 
 Table ops_table(const Analysis& analysis) {
-  Table table{"ops",
-              "Ops",
-              "Calls by what they compute, longest first; means per step.",
-              {{"op", "op"},
-               {"phase", "phase"},
-               {"count", "runs, all steps", Unit::count},
-               {"ns", "time", Unit::ns},
-               {"share", "share of the step", Unit::share},
-               {"flops", "FLOPs", Unit::flops},
-               {"bytes", "bytes", Unit::bytes},
-               {"flops_per_second", "FLOP/s", Unit::per_second_flops}},
-              {}};
+  Table table{
+      "ops",
+      "Ops",
+      "Calls by what they compute, longest first; means per step." + overlaps_text(analysis.work),
+      {{"op", "op"},
+       {"phase", "phase"},
+       {"count", "runs, all steps", Unit::count},
+       {"ns", "time", Unit::ns},
+       {"share", "share of the step", Unit::share},
+       {"flops", "FLOPs", Unit::flops},
+       {"bytes", "bytes", Unit::bytes},
+       {"flops_per_second", "FLOP/s", Unit::per_second_flops}},
+      {}};
   for (const OpRow& row : analysis.work.ops)
     table.rows.push_back({row.op, known(row.phase), cell(row.count), row.ns, row.share, row.flops,
                           row.bytes, known(row.flops_per_second)});

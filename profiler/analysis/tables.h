@@ -31,6 +31,9 @@ inline Cell known(const std::string& value) {
 // What the steps of a run count: "tokens" of text, else "samples".
 std::string_view items(const Session& session);
 
+// How times of calls and their shares differ where kernels ran at once; "" where none did.
+std::string overlaps_text(const Work& work);
+
 Table breakdown_table(const Analysis& analysis);
 // `numbers`: only these steps; a run may have millions.
 Table steps_table(const Session& session, const Analysis& analysis,

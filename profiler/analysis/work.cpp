@@ -23,6 +23,7 @@ struct CallTimes {
   std::uint64_t count = 0;             // runs
   std::uint64_t total_ns = 0;          // of the device, or of the host that computes
   std::uint64_t kernels_ns = 0;        // of them, kernels
+  double divided_ns = 0;               // of total_ns, moments of several kernels divided
   std::uint64_t host_ns = 0;           // enqueuing
   std::vector<std::uint64_t> step_ns;  // of each step in which it ran, sorted
   bool has_kernels = false, has_tensor_kernels = false;
@@ -65,9 +66,11 @@ class Finder {
       if (session_.kind(span) == Kind::call) take(span);
     const auto tensor = tensor_names();
     const bool skips_graphs = has_graph_kernels(session_);
-    for (const Activity& activity : session_.activities)
-      if (is_on_device(activity) && !(activity.what == What::graph && skips_graphs))
-        take(activity, tensor);
+    const std::vector<double> divided = divided_times(session_);
+    for (std::size_t i = 0; i < divided.size(); ++i)
+      if (const Activity& activity = session_.activities[i];
+          is_on_device(activity) && !(activity.what == What::graph && skips_graphs))
+        take(activity, divided[i], tensor);
     std::sort(events_.begin(), events_.end());
     for (std::size_t i = 0; i < events_.size();) i = take_step(i);
     for (CallTimes& times : times_.calls) std::sort(times.step_ns.begin(), times.step_ns.end());
@@ -95,17 +98,19 @@ class Finder {
       return;
     }
     times.kernels_ns += ns;
+    times.divided_ns += static_cast<double>(ns);
     add(span.arg, step, 0, ns);
   }
 
-  void take(const Activity& activity, const std::vector<bool>& tensor) {
+  void take(const Activity& activity, double divided_ns, const std::vector<bool>& tensor) {
     const int step = steps_.at(activity.start_ns);
     const std::uint64_t call = call_of(activity).value_or(calls_);
     if (step < 0 || returns_at_once(call, step)) return;
     const std::uint64_t ns = activity.end_ns - activity.start_ns;
     add(call, step, activity.correlation, ns);
-    if (activity.what != What::kernel) return;
     CallTimes& times = of(call);
+    times.divided_ns += divided_ns;
+    if (activity.what != What::kernel) return;
     times.kernels_ns += ns;
     times.has_kernels = true;
     if (tensor[activity.name]) times.has_tensor_kernels = true;
@@ -258,7 +263,7 @@ void take_times(const CallTimes& times, const StepIndex& steps, CallRow& row) {
   else
     row.ns = quantile(times.step_ns, zeros, 0.5);
   row.p95_ns = quantile(times.step_ns, zeros, 0.95);
-  row.share = ratio(static_cast<double>(times.total_ns), static_cast<double>(steps.total_ns()));
+  row.share = ratio(times.divided_ns, static_cast<double>(steps.total_ns()));
 }
 
 CallRow call_row(std::size_t index, const ProgramCall& call, const CallTimes& times,
@@ -558,8 +563,14 @@ Work find_work(const View& view) {
   work.kernels = kernel_rows(view, calls);
   work.host = host_rows(view);
   work.steps = view.recorded.size();
-  double of_calls = 0;
-  for (const CallTimes& call : times.calls) of_calls += static_cast<double>(call.kernels_ns);
+  double of_calls = 0, all = static_cast<double>(times.others.total_ns),
+         divided = times.others.divided_ns;
+  for (const CallTimes& call : times.calls) {
+    of_calls += static_cast<double>(call.kernels_ns);
+    all += static_cast<double>(call.total_ns);
+    divided += call.divided_ns;
+  }
+  work.has_overlaps = divided < 0.99 * all;
   work.attributed = ratio(of_calls, of_calls + static_cast<double>(times.others.kernels_ns));
   return work;
 }

@@ -33,7 +33,9 @@ struct CallRow {
   double p95_ns = 0;
   std::uint64_t host_ns = 0;    // enqueuing
   double flops = 0, bytes = 0;  // per run
-  double share = 0;             // of the steps' time, of 1
+  // Of the steps' time, of 1. A moment in which several kernels run is divided among them, so that
+  // the shares add up to at most 1; their times, which each has in full, may not.
+  double share = 0;
   double flops_per_second = 0, bytes_per_second = 0;
   double of_peak = 0;  // of 1: of what its intensity allows; 0: not known
   std::string bound;   // "compute", "memory" or "" when not known
@@ -81,8 +83,9 @@ struct Work {
   std::vector<OpRow> ops;        // longest first, as the following
   std::vector<KernelRow> kernels;
   std::vector<HostRow> host;
-  double attributed = 0;  // of 1: of the device's kernel time
-  std::size_t steps = 0;  // recorded ones, which the totals are over
+  double attributed = 0;      // of 1: of the device's kernel time
+  bool has_overlaps = false;  // work that ran at once is 1 % of the calls' times or more
+  std::size_t steps = 0;      // recorded ones, which the totals are over
 };
 Work find_work(const View& view);
 

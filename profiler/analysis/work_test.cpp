@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "profiler/analysis/breakdown.h"
+#include "profiler/analysis/modules.h"
 #include "profiler/analysis/testing_goldens.h"
 #include "profiler/session/testing_builder.h"
 
@@ -208,6 +210,33 @@ TEST(Work, AttributesWhatADeviceDid) {
   EXPECT_DOUBLE_EQ(layers, 49e3);  // nothing is lost
   ASSERT_EQ(work.kernels.size(), 4U);
   EXPECT_EQ(work.kernels[0].kernel, "wgrad_simt");
+}
+
+// Each has its own time, and the step what is left when each moment is counted once.
+TEST(Work, DividesWhatRanAtOnceAmongTheShares) {
+  SessionBuilder builder;
+  builder.gpu().step(1, 0, 100).window(1, 1, 0, 100, true);
+  builder.raw().program = four_calls();
+  builder.launch(0, 1, What::kernel, "conv", 10, 60, 7, 1);
+  builder.launch(1, 2, What::kernel, "wgrad", 40, 80, 8, 2);
+  builder.launch(2, 3, What::copy, "HtoD", 50, 90, 13);
+  const Session session = builder.build();
+  const Work work = find_work(session);
+  EXPECT_EQ(work.calls[0].total_ns, 50'000U);
+  EXPECT_EQ(work.calls[1].total_ns, 40'000U);
+  EXPECT_DOUBLE_EQ(work.calls[0].share, 0.4);
+  EXPECT_DOUBLE_EQ(work.calls[1].share, 0.3);
+  EXPECT_DOUBLE_EQ(work.calls[4].share, 0.1) << "the copy after the kernels";
+  EXPECT_TRUE(work.has_overlaps);
+  const Breakdown breakdown = break_down(session);
+  const std::vector<ModuleRow> modules = find_modules(work);
+  ASSERT_FALSE(modules.empty());
+  EXPECT_NEAR(modules[0].share,
+              (breakdown.mean[static_cast<std::size_t>(Category::kernel)] +
+               breakdown.mean[static_cast<std::size_t>(Category::copy)]) /
+                  breakdown.step_ns,
+              1e-9);
+  EXPECT_FALSE(find_work(on_host().build()).has_overlaps);
 }
 
 TEST(Work, SaysWhyTensorCoresAreNotUsed) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "profiler/analysis/tables.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
 
@@ -100,9 +101,9 @@ std::string modules_tree(const Work& work) {
   return fmt::format(
       "<div class=\"tree\" id=\"modules\">\n<div class=\"head\"><h3>Model</h3><p>Means per step, "
       "longest first. Open a row to see what it consists of; the last column is the line of the "
-      "model that made it.</p></div>\n<div class=\"node names\">{}<span "
+      "model that made it.{}</p></div>\n<div class=\"node names\">{}<span "
       "class=\"source\">line of the model</span></div>\n{}</div>\n",
-      names, TreePage(rows).body());
+      overlaps_text(work), names, TreePage(rows).body());
 }
 
 }  // namespace warpstep::profiler::html

@@ -6,6 +6,7 @@
 
 #include "engine/core/text.h"
 #include "profiler/analysis/modules.h"
+#include "profiler/analysis/tables.h"
 #include "profiler/export/export.h"
 #include "profiler/export/quantity.h"
 
@@ -176,7 +177,7 @@ std::string slow_steps_text(const std::vector<SlowStep>& steps) {
 std::string ops_text(const Work& work, double steps) {
   std::vector<const OpRow*> ops;
   for (const OpRow& op : work.ops) ops.push_back(&op);
-  std::ranges::stable_sort(ops, std::ranges::greater(), [](const OpRow* op) { return op->share; });
+  std::ranges::stable_sort(ops, std::ranges::greater(), [](const OpRow* op) { return op->ns; });
   const std::size_t count = std::min(ops.size(), longest_calls);
   std::string text = fmt::format("\n{:<26} {:<11} {:>7} {:>8} {:>7} {:>8} {:>7}\n",
                                  fmt::format("Longest {} of {} ops", count, ops.size()), "phase",
@@ -198,7 +199,7 @@ std::string calls_text(const Work& work, double steps) {
   std::vector<const CallRow*> calls;
   for (const CallRow& call : work.calls) calls.push_back(&call);
   std::ranges::stable_sort(calls, std::ranges::greater(),
-                           [](const CallRow* call) { return call->share; });
+                           [](const CallRow* call) { return call->total_ns; });
   const std::size_t count = std::min(calls.size(), longest_calls);
   if (count == 0 || !has_call_times(work)) return "";
   double together = 0;
@@ -298,8 +299,10 @@ std::string terminal_report(const Session& session, const Analysis& analysis,
   text += slow_steps_text(analysis.slow_steps);
   if (!session.computes_on_host()) text += devices_text(session, analysis.devices);
   text += modules_text(analysis.work, options.depth);
-  text += calls_text(analysis.work, static_cast<double>(analysis.breakdown.counted)) +
-          findings_text(session, analysis);
+  text += calls_text(analysis.work, static_cast<double>(analysis.breakdown.counted));
+  if (const std::string overlaps = overlaps_text(analysis.work); !overlaps.empty())
+    text += fmt::format("{}\n", wrapped(overlaps.substr(1), 0));
+  text += findings_text(session, analysis);
   text += fmt::format("\n{}\n", wrapped(trust_line(analysis), 0));
   std::string machine;
   for (const auto& [what, value] : machine_facts(session))

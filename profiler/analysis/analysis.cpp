@@ -244,10 +244,6 @@ void note_slow_machine(const Peaks& peaks, const Contention& found, Trust& trust
   trust.is_disturbed = true;
 }
 
-}  // namespace
-
-namespace {
-
 // Of a device's waits half or more, where its feeder shows what they are for.
 bool waits_for_batches(const Analysis& analysis) {
   const FeedWaits& feed = analysis.feed;

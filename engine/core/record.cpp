@@ -76,6 +76,19 @@ std::array<std::atomic<const Listener*>, max_listeners> listeners{};
 std::mutex listeners_mutex;
 constexpr std::uint32_t drains = 4, one_listener = 1 << 8;  // in detail::mode
 
+// A thread that holds a lock at a fork does not exist in the new process, which would wait for it
+// for ever: so the thread that forks holds them.
+void lock_before_fork() {
+  registry().mutex.lock();
+  listeners_mutex.lock();
+}
+void unlock_after_fork() {
+  listeners_mutex.unlock();
+  registry().mutex.unlock();
+}
+[[maybe_unused]] const int forks_whole =
+    pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
+
 // The ring of the calling thread, created at its first entry.
 struct Place {
   Ring* ring = nullptr;

@@ -311,8 +311,8 @@ std::vector<Node*> readers(Graph& graph, int value) {
   return found;
 }
 
-// batch_norm, max_pool, and in a step with gradients max_pool.dgrad, batch_norm.dgrad ->
-// norm_pool, norm_pool.dgrad.
+// batch_norm, max_pool, max_pool.dgrad, batch_norm.dgrad -> norm_pool, norm_pool.dgrad. Only of a
+// step that has all four.
 void fuse_norm_pool(Graph& graph, const FuseOptions& options) {
   if (!options.computes) return;
   Rewriter rewriter(graph);

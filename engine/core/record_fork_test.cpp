@@ -1,4 +1,4 @@
-// Not under ThreadSanitizer, which ends forked processes that start threads.
+// Not under sanitizers (tests/proofs.cmake).
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -3,13 +3,15 @@
 
     python3 tests/ranks_gpu_test.py build/release/bin/warpstep
 
-On a machine with one GPU both ranks use it. NCCL refuses that on one machine, so each rank has a host name of its own (`unshare --uts`,
-for which root or user namespaces are needed), and they are connected by sockets, as those of two machines are. Exit code 77 where
-that is not possible.
+Each rank has a GPU of its own if there are two. On a machine with one, both use it: NCCL refuses that on one machine, so each rank has
+a host name of its own (`unshare --uts`, for which root or user namespaces are needed), and they are connected by sockets, as those of
+two machines are. Exit code 77 where that is not possible.
 """
+import ctypes
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +21,16 @@ from ranks_cuda_test import TWO_GPUS, accumulating, equal_bits, shares, skipped,
 from ranks_test import Jobs, free_port, run_jobs
 
 RENAMED = 'hostname "$0" && exec "$@"'  # for sh -c, with the name
+
+
+def gpus():
+    try:
+        driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0)
+        driver.cuInit(0)
+        driver.cuDeviceGetCount(ctypes.byref(count))
+        return count.value
+    except (OSError, AttributeError):
+        return 0
 
 
 def own_names():
@@ -47,18 +59,21 @@ class Ranks:
         return next((process.returncode for process in self.processes if process.returncode != 0), 0)
 
 
-class Machines(Jobs):
-    """Each rank is started as if alone on a machine: no launcher ends it when another fails."""
+class OneByOne(Jobs):
+    """Ranks without a launcher, which would end one when another fails."""
 
     def start(self, *parts, env={}):
         assert parts[:2] == ("-np", "2"), parts
         port, processes = free_port(), []
         for rank in range(2):
-            of_rank = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "localhost",
-                       "WARPSTEP_PORT": port, "NCCL_HOSTID": f"rank-{rank}", "NCCL_SOCKET_IFNAME": "lo"}
-            processes.append(subprocess.Popen([*own_names(), "sh", "-c", RENAMED, f"rank-{rank}", *parts[2:], "--dist", "env"],
-                                              env={**os.environ, **env, **of_rank}, stdout=subprocess.DEVNULL,
-                                              stderr=subprocess.PIPE, text=True))
+            of_rank = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                       "MASTER_ADDR": "localhost", "WARPSTEP_PORT": port}
+            begin = []
+            if gpus() < 2:
+                begin = [*own_names(), "sh", "-c", RENAMED, f"rank-{rank}"]
+                of_rank |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_HOSTID": f"rank-{rank}", "NCCL_SOCKET_IFNAME": "lo"}
+            processes.append(subprocess.Popen([*begin, *parts[2:], "--dist", "env"], env={**os.environ, **env, **of_rank},
+                                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
         self.started += processes
         return Ranks(processes)
 
@@ -92,14 +107,14 @@ def killed(jobs):
 
 
 def hung(jobs):
-    """So does one that hangs, after --dist-timeout."""
+    """So does one that hangs, after --dist-timeout. Of processes of other machines it is not known which one that is."""
     job, begin = running(jobs, "hung", "--dist-timeout", "4"), time.monotonic()
     job.processes[1].send_signal(signal.SIGSTOP)
     try:
         said = ended(job, begin)
     finally:
         job.processes[1].kill()
-    assert "warpstep train: rank 0: " in said and "rank 1" in said, said
+    assert re.search(r"warpstep train: rank 0: waited 4\.\d s .*for an exchange between the GPUs of all ranks", said), said
 
 
 def interrupted(jobs):
@@ -114,8 +129,8 @@ def interrupted(jobs):
 
 
 if __name__ == "__main__":
-    if not own_names():
+    if gpus() < 2 and not own_names():
         print("SKIPPED: no program may have a host name of its own here: run as root")
         sys.exit(77)
     tests = (equal_bits, accumulating, skipped, whole_batch, shares, killed, hung, interrupted)
-    sys.exit(run_jobs(tests, Machines, sys.argv[1], "cuda"))
+    sys.exit(run_jobs(tests, OneByOne, sys.argv[1], "cuda"))

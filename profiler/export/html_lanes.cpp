@@ -176,6 +176,7 @@ class Collector {
     collect_spans(loader);
     collect_activities();
     cut_into_steps(loader);
+    drop_empty_lanes();
   }
 
   Lanes take() { return std::move(lanes_); }
@@ -392,6 +393,23 @@ class Collector {
         ++lanes_.left_out;
       else
         lanes_.steps.push_back(std::move(lanes));
+    }
+  }
+
+  // Streams of evaluations, and threads that began later, have nothing in the steps.
+  void drop_empty_lanes() {
+    for (std::size_t lane = lanes_.lanes.size(); lane-- > 0 && !lanes_.steps.empty();) {
+      const auto is_empty = [&](const LaneStep& step) { return step.bars[lane].empty(); };
+      if (!std::ranges::all_of(lanes_.steps, is_empty)) continue;
+      const auto drop = [&](auto& of_lanes) {
+        of_lanes.erase(of_lanes.begin() + static_cast<std::ptrdiff_t>(lane));
+      };
+      drop(lanes_.lanes);
+      drop(lanes_.rows);
+      for (LaneStep& step : lanes_.steps) {
+        drop(step.bars);
+        drop(step.totals);
+      }
     }
   }
 

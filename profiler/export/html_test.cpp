@@ -391,6 +391,26 @@ TEST(Lanes, CoverTheRecordedSteps) {
     }
 }
 
+TEST(Lanes, AreThoseWithSomethingInTheSteps) {
+  Example example = gpu_example();
+  const std::vector<std::string> lanes =
+      html::find_lanes(example.session, example.analysis.loader).lanes;
+  const std::uint64_t after = example.session.steps.back().end_ns + 1000;
+  Activity evaluation =
+      *std::ranges::find(example.session.activities, What::kernel, &Activity::what);
+  evaluation.stream = 99;
+  evaluation.start_ns = after;
+  evaluation.end_ns = after + 50;
+  example.session.activities.push_back(evaluation);
+  const html::Lanes found = html::find_lanes(example.session, example.analysis.loader);
+  EXPECT_EQ(found.lanes, lanes);
+  EXPECT_EQ(found.rows.size(), lanes.size());
+  for (const html::LaneStep& step : found.steps) {
+    EXPECT_EQ(step.bars.size(), lanes.size());
+    EXPECT_EQ(step.totals.size(), lanes.size());
+  }
+}
+
 TEST(Lanes, TellThreadsOfOneNameApartAndShowWhatTheyAskedOfTheDevice) {
   Example example = gpu_example();
   for (Thread& thread : example.session.threads) thread.name = "loader";

@@ -502,4 +502,12 @@ std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) 
   });
 }
 
+std::unique_ptr<Kernel> bind(const NormPool&, const Operands& operands) {
+  refuse_fusion(operands, fusion::norm_pool);
+}
+
+std::unique_ptr<Kernel> bind(const NormPoolGrad&, const Operands& operands) {
+  refuse_fusion(operands, fusion::norm_pool);
+}
+
 }  // namespace warpstep::cpu

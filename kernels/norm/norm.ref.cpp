@@ -1,9 +1,10 @@
-// Batch norm and its adjoint in double: two passes over each channel.
+// Batch norm and its adjoint in double, alone and with the max pool after it: two passes over each
+// channel.
 #include <array>
 #include <cmath>
 #include <vector>
 
-#include "kernels/norm/norm.ref.h"
+#include "kernels/pool/pool.ref.h"
 
 namespace warpstep::ref {
 namespace {
@@ -48,8 +49,7 @@ void gradient_of_norm(const std::vector<double>& g, std::int64_t c, std::int64_t
         gamma * inv_std * (g[r] - d_beta / n - h(r) * d_gamma / n);
 }
 
-}  // namespace
-
+// With the operands and results of the op, of images of this shape.
 void normalise(const BatchNorm& op, const Shape& shape, const Buffers& b) {
   const std::int64_t channels = shape[3], rows = shape.count() / channels;
   const double *x = as<double>(b.in[0]), *gamma = as<double>(b.in[1]), *beta = as<double>(b.in[2]);
@@ -77,11 +77,6 @@ void normalise(const BatchNorm& op, const Shape& shape, const Buffers& b) {
   }
 }
 
-std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
-  return host_kernel("loops",
-                     [op, x = operands.in_shape(0)](const Buffers& b) { normalise(op, x, b); });
-}
-
 void norm_gradients(const BatchNormGrad& op, const Shape& shape, const Buffers& b) {
   const std::int64_t channels = shape[3], rows = shape.count() / channels;
   const std::size_t shortcut = op.shortcut_operand();
@@ -103,9 +98,37 @@ void norm_gradients(const BatchNormGrad& op, const Shape& shape, const Buffers& 
   }
 }
 
+}  // namespace
+
+std::unique_ptr<Kernel> bind(const BatchNorm& op, const Operands& operands) {
+  return host_kernel("loops",
+                     [op, x = operands.in_shape(0)](const Buffers& b) { normalise(op, x, b); });
+}
+
 std::unique_ptr<Kernel> bind(const BatchNormGrad& op, const Operands& operands) {
   return host_kernel(
       "loops", [op, x = operands.in_shape(0)](const Buffers& b) { norm_gradients(op, x, b); });
+}
+
+std::unique_ptr<Kernel> bind(const NormPool& op, const Operands& operands) {
+  return host_kernel(
+      "loops", [op, x = operands.in_shape(0), y = operands.out_shape()](const Buffers& b) {
+        std::vector<double> normed(idx(x.count()));
+        const std::array<void*, 3> out{normed.data(), b.out[2], b.out[3]};
+        normalise(op.norm, x, {.in = b.in, .out = out});
+        pool_maxima(op.pool, x, y, normed.data(), as<double>(b.out[0]), as<std::uint8_t>(b.out[1]));
+      });
+}
+
+std::unique_ptr<Kernel> bind(const NormPoolGrad& op, const Operands& operands) {
+  return host_kernel(
+      "loops", [op, x = operands.in_shape(2), y = operands.in_shape(0)](const Buffers& b) {
+        std::vector<double> d_normed(idx(x.count()));
+        spread_to_maxima(op.pool, x, y, as<double>(b.in[0]), as<std::uint8_t>(b.in[1]),
+                         d_normed.data());
+        const std::array<void*, 5> in{d_normed.data(), b.in[2], b.in[3], b.in[4], b.in[5]};
+        norm_gradients({}, x, {.in = in, .out = b.out});
+      });
 }
 
 }  // namespace warpstep::ref

@@ -6,8 +6,6 @@
 //   adjoint   reads d_y, index and x twice and writes d_x: 1.54 GB where two adjoints move 2.62.
 //   The
 //             sums take 235 us, 2.4 TB/s, d_x 289 us, 3.4 TB/s
-#include "kernels/norm_pool/norm_pool.cuda.h"
-
 #include "kernels/norm/norm_grad.cuh"
 #include "kernels/pool/pool.cuh"
 

@@ -24,12 +24,16 @@ RENAMED = 'hostname "$0" && exec "$@"'  # for sh -c, with the name
 
 
 def gpus():
+    """How many there are; -1 without a driver."""
     try:
         driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0)
+    except OSError:
+        return -1
+    try:
         driver.cuInit(0)
         driver.cuDeviceGetCount(ctypes.byref(count))
         return count.value
-    except (OSError, AttributeError):
+    except AttributeError:  # a stand-in
         return 0
 
 
@@ -129,6 +133,9 @@ def interrupted(jobs):
 
 
 if __name__ == "__main__":
+    if gpus() < 0:
+        print("SKIPPED: no NVIDIA driver on this machine (libcuda.so.1 not found)")
+        sys.exit(77)
     if gpus() < 2 and not own_names():
         print("SKIPPED: no program may have a host name of its own here: run as root")
         sys.exit(77)

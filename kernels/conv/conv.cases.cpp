@@ -119,6 +119,8 @@ static void add_conv(List list) {
            Size{"1x1 stride 2 of 2x2 pixels", 5, 2, 2, 16, conv_op(32, 1, 2, 0, 1, 1, false)},
            Size{"3x3 of 2x2 pixels", 5, 2, 2, 17, conv_op(24, 3, 1, 1, 1, 1, false)},
            Size{"3x3 stride 2 of 2x2 pixels", 3, 2, 2, 16, conv_op(32, 3, 2, 1, 1, 1, false)},
+           Size{"3x3 of 3x3 pixels of 65 images", 65, 3, 3, 10, conv_op(9, 3, 1, 1)},
+           Size{"3x3 stride 2 of 5x5 pixels of 64 images", 64, 5, 5, 8, conv_op(12, 3, 2, 1)},
            Size{"3x3 of one pixel", 9, 1, 1, 32, conv_op(17, 3, 1, 1, 1, 1, false)},
            Size{"3x3 dilation 2 of 1x4 pixels", 2, 1, 4, 6, conv_op(8, 3, 1, 2, 2, 1, false)},
            Size{"2x2 of 2x1 pixels", 4, 2, 1, 5, conv_op(7, 2, 1, 1, 1, 1, false)},

@@ -96,10 +96,14 @@ struct Shapes {
     return (kh * op.kernel + kw) * group_channels;
   }
   bool is_linear() const { return op.kernel == 1 && op.stride == 1 && op.padding == 0; }
-  // Whether so many windows lie partly outside that each pixel is worth a product.
-  bool has_small_maps(std::int64_t rows, std::int64_t columns) const {
-    constexpr std::int64_t most_pixels = 4;
-    return op.kernel > 1 && rows * columns <= most_pixels;
+  // Whether so many windows lie partly outside that each pixel is worth a product. Each product
+  // packs its weights again: where fewer windows lie outside, it takes many images to gain by that,
+  // and was measured in f32 only.
+  bool has_small_maps(std::int64_t rows, std::int64_t columns, bool floats) const {
+    constexpr std::int64_t few_pixels = 4, more_pixels = 9, many_images = 64;
+    const std::int64_t pixels = rows * columns;
+    return op.kernel > 1 &&
+           (pixels <= few_pixels || (floats && pixels <= more_pixels && images >= many_images));
   }
 };
 
@@ -156,7 +160,7 @@ std::unique_ptr<Kernel> conv_of(const Conv& op, const Shape& x, const Shape& z) 
   std::vector<Piece<T>> pieces;
   for (std::int64_t g = 0; g < op.groups; ++g)
     for_parts(
-        s.has_small_maps(s.h.out, s.w.out), s.h.out, s.w.out,
+        s.has_small_maps(s.h.out, s.w.out, std::is_same_v<T, float>), s.h.out, s.w.out,
         [&](std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns) {
           const Steps kh = s.h.taps(i, i + rows), kw = s.w.taps(j, j + columns);
           const std::int64_t k = kh.count * kw.count * s.group_channels;
@@ -243,7 +247,7 @@ std::unique_ptr<Kernel> data_grad_of(const Conv& op, const Shape& x, const Shape
          (h.first * s.w.in + w.first) * s.channels + g * s.group_channels});
   };
   for (std::int64_t g = 0; g < op.groups; ++g) {
-    if (s.has_small_maps(s.h.in, s.w.in)) {
+    if (s.has_small_maps(s.h.in, s.w.in, std::is_same_v<T, float>)) {
       for (std::int64_t i = 0; i < s.h.in; ++i)
         for (std::int64_t j = 0; j < s.w.in; ++j) add(g, {i, 1, 1}, {j, 1, 1});
       continue;
@@ -307,7 +311,7 @@ std::unique_ptr<Kernel> weight_grad_of(const Conv& op, const Shape& x, const Sha
          g * s.group_out, g * s.group_channels, g * s.group_out * s.features() + s.tap(kh, kw)});
   };
   for (std::int64_t g = 0; g < op.groups; ++g) {
-    if (!s.has_small_maps(s.h.out, s.w.out)) {
+    if (!s.has_small_maps(s.h.out, s.w.out, std::is_same_v<T, float>)) {
       add(g, 0, 0, op.kernel, {0, 1, s.h.out}, {0, 1, s.w.out});
       continue;
     }

@@ -62,8 +62,9 @@ double uneven_share(int threads, int cores) {
 }
 
 // What a step is longer than its kernels' CPU time on all of `cores`: these idle while threads that
-// have a share left wait for one. Fewer threads save at most that, and at most what the trainer's
-// thread waited. Per step, in ns.
+// have a share left wait for one. Fewer threads save at least that, and what threads spin at
+// barriers until the last has had a core, which counts as CPU time. Per step, in ns; at most what
+// the trainer's thread waited.
 double idle_beside_waiting(const Facts& facts, int cores) {
   const Contention& lost = facts.analysis.contention;
   const double waited = facts.part(Category::core_wait);
@@ -101,8 +102,15 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
     finding.flag = fmt::format("--threads {}", all);
     finding.advice = fmt::format("use {}: more threads than cores gain nothing", finding.flag);
     finding.gain_ns = facts.part(Category::kernel) * uneven_share(threads, all);
-    if (lost.has_delays)
-      finding.gain_ns = std::max(finding.gain_ns, idle_beside_waiting(facts, all));
+    if (lost.has_delays) {
+      const double least_ns = std::max(finding.gain_ns, idle_beside_waiting(facts, all)),
+                   most_ns = std::max(least_ns, facts.part(Category::core_wait));
+      finding.gain_ns = (least_ns + most_ns) / 2;
+      if (most_ns - least_ns >= least_range * facts.step_ns) {
+        finding.gain_least_ns = least_ns;
+        finding.gain_most_ns = most_ns;
+      }
+    }
   } else if (view.work_ns > 0 && enough < view.workers) {
     finding.flag = fmt::format("--workers {}", enough);
     finding.advice = fmt::format("use {}: this many workers keep up with the step", finding.flag);

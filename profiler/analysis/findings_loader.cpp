@@ -388,6 +388,8 @@ void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) 
 
 namespace {
 
+// Of the bytes that are read now: what a packed set must be below where they are what is slow.
+constexpr double most_packed_bytes = 0.9;
 constexpr double most_few = 0.1;  // of the samples: what few are; those of one class of ten may be
 
 // "24.1 MB/s with 1.9 reads at once".
@@ -425,9 +427,13 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
     finding.evidence += ", which may be its latency or its bandwidth";
   const LoaderModel model(view, facts.view);
   std::vector<RemedyChoice> choices;
-  for (std::optional<RemedyChoice> choice : {keep_decoded(facts, model), pack(facts, model)})
+  const auto add = [&](std::optional<RemedyChoice> choice) {
     if (choice && choice->gain.ns >= least_gain * facts.step_ns)
       choices.push_back(std::move(*choice));
+  };
+  add(keep_decoded(facts, model));
+  // Through a slow source a packed set is as slow as its bytes, whatever opening files takes.
+  if (!shared || packed(facts).bytes <= most_packed_bytes) add(pack(facts, model));
   if (!choices.empty()) {
     advise(choices, facts.step_ns, finding);
   } else if (!shared && !facts.reads_text() && !is_loose(facts.view) &&

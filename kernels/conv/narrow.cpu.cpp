@@ -42,6 +42,11 @@ struct NarrowLoops {
   std::int64_t lanes;
 };
 
+// Whole pixels, of more than one if they have few channels.
+constexpr std::int64_t add_pixels_floats(std::int64_t out) {
+  return std::max<std::int64_t>(1, 64 / out) * out;
+}
+
 namespace narrow {
 #define WARPSTEP_SOURCE "kernels/conv/narrow.inc"
 #include "kernels/cpu/each_set.inc"
@@ -152,7 +157,7 @@ std::unique_ptr<Kernel> conv_of(const Narrow& s) {
 }
 
 // Workspace: for each thread its lines, its row of d_z, and its sums, of the weights [out][kernel]
-// [vectors of taps] and of the bias [out], and one more row of [out].
+// [vectors of taps] and of the bias [out], and add_pixels()'s.
 template <class T>
 std::unique_ptr<Kernel> weight_grad_of(const Narrow& s) {
   const Conv& op = s.op;
@@ -160,7 +165,7 @@ std::unique_ptr<Kernel> weight_grad_of(const Narrow& s) {
   const std::int64_t vectors = (s.depth() + lanes - 1) / lanes;  // of a line
   const std::int64_t row = op.kernel * vectors * lanes;
   const std::int64_t own = s.lines_floats() + s.z_floats<T>();
-  const std::int64_t share = (own + op.out * (row + 2) + 15) / 16 * 16;
+  const std::int64_t share = (own + op.out * (row + 1) + add_pixels_floats(op.out) + 15) / 16 * 16;
   const std::int64_t parts = omp_get_max_threads();
   const auto run = [=](const Buffers& b) {
     auto* shares = as<float>(b.workspace);

@@ -32,8 +32,17 @@ void for_chunks(std::int64_t count, Run run) {
 //   const auto relu = vectorized<relu_loop>();
 //
 // Products and sums do not contract to fused multiply-adds, so all versions of a loop that adds in
-// one order give the same bits.
+// one order give the same bits; but for sources that CMakeLists.txt compiles with contraction.
 #define WARPSTEP_LOOP inline __attribute__((always_inline))
+
+// Asks for what a loop reads `bytes` behind a block of `elements`; beyond an array's end that is
+// harmless.
+template <std::int64_t elements, std::int64_t bytes, class T>
+WARPSTEP_LOOP void ask_ahead(const T* block) {
+  constexpr std::int64_t line = 64, size = elements * sizeof(T);
+  const char* const at = reinterpret_cast<const char*>(block) + bytes;
+  for (std::int64_t i = 0; i < size; i += line) __builtin_prefetch(at + i);
+}
 
 template <auto loop>
 struct Versions;

@@ -1,6 +1,7 @@
 // The optimisers' rules as vector loops.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/cpu.h"
@@ -28,15 +29,25 @@ inline AdamFactors adam_factors(const Optimizer& o, const StepState& state) {
       .epsilon = static_cast<float>(o.epsilon)};
 }
 
+// Square roots and divisions fill the window in which a core would find these reads itself.
+constexpr std::int64_t adam_ahead_bytes = 2048, adam_block = 64;  // elements
+
 template <class G>
 WARPSTEP_LOOP void adam_loop(const AdamFactors& f, float* __restrict p,
                              const G* __restrict gradient, float* __restrict m, float* __restrict v,
                              std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
-    m[i] += f.one_minus_beta1 * (g - m[i]);
-    v[i] = f.beta2 * v[i] + f.one_minus_beta2 * (g * g);
-    p[i] = f.keep * p[i] - f.rate * m[i] / (std::sqrt(v[i]) * f.root_scale + f.epsilon);
+  for (std::int64_t begin = 0; begin < count; begin += adam_block) {
+    ask_ahead<adam_block, adam_ahead_bytes>(p + begin);
+    ask_ahead<adam_block, adam_ahead_bytes>(gradient + begin);
+    ask_ahead<adam_block, adam_ahead_bytes>(m + begin);
+    ask_ahead<adam_block, adam_ahead_bytes>(v + begin);
+    const std::int64_t end = std::min(count, begin + adam_block);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float g = f.factor * as_float(gradient[i]) + f.decay * p[i];
+      m[i] += f.one_minus_beta1 * (g - m[i]);
+      v[i] = f.beta2 * v[i] + f.one_minus_beta2 * (g * g);
+      p[i] = f.keep * p[i] - f.rate * m[i] / (std::sqrt(v[i]) * f.root_scale + f.epsilon);
+    }
   }
 }
 template <class G>

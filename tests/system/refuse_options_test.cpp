@@ -131,6 +131,7 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
            {{"--allow-changed-data"}, "--allow-changed-data goes with --resume"},
            {{"--lr", "-1"}, "--lr: '-1' is not a number from 0 on"},
            {{"--lr", "nan"}, "--lr: 'nan' is not a number from 0 on"},
+           {{"--epsilon", "1e-39"}, "--epsilon: '1e-39' is not a number from 1e-30 to 1"},
            {{"--momentum", "0.9"}, "--momentum goes with --optimizer sgd, lars or rmsprop, and"},
            {{"--warmup-steps", "99", "--steps", "8"}, "--warmup-steps 99 is longer than the run"},
            {{"--mean", "0.5", "0.5", "0.5"}, "--mean without --std: --mean and --std are given"},

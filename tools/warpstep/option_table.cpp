@@ -355,8 +355,9 @@ OptionGroup optimizer_group() {
         &O::betas,
         in_train},
        {{.name = "--epsilon",
-         .help = "epsilon of adam, adamw and rmsprop",
-         .check = number_from_zero()},
+         .help = "epsilon of adam, adamw and rmsprop; 0 in float32 would make weights without a "
+                 "gradient NaN",
+         .check = number_in_range(1e-30, 1)},
         &O::epsilon,
         in_train},
        {{.name = "--rms-alpha",

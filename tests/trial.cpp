@@ -254,4 +254,8 @@ void Trial::enqueue_all() {
   for (std::size_t i = 0; i < program_.calls().size(); ++i) program_.enqueue(i);
 }
 
+void Trial::record_all() {
+  backend_->record(program_.stream(), [&] { enqueue_all(); });
+}
+
 }  // namespace warpstep::testing_support

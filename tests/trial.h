@@ -55,6 +55,8 @@ class Trial {
   std::map<int, std::vector<double>> exact_results();
   void set_exact(int value, std::span<const double> numbers);
   void enqueue_all();
+  // Enqueues all calls without running them, where the backend records.
+  void record_all();
 
  private:
   void fill(const cases::Case& c, std::uint64_t seed);

@@ -79,9 +79,9 @@ TEST(CudaEnqueue, AllocatesNothingAndWaitsForNothing) {
       c.graph = apply_precision(std::move(c.graph), Precision::fp16);
     if (testing_support::lacks_engine(c, *backend)) continue;
     Trial trial(c, backend);
-    trial.enqueue_all();  // the streams' events are created at their first use
+    trial.record_all();  // the streams' events are created at their first use
     fake_cuda::reset_counts();
-    trial.enqueue_all();
+    trial.record_all();  // what kernels compute is op_cuda_emulated_test's
     for (const std::string& function : forbidden_in_enqueue)
       EXPECT_EQ(fake_cuda::calls(function), 0U) << c.name << " called " << function;
     launches += fake_cuda::calls("cudaLaunchKernelExC");

@@ -12,6 +12,27 @@ std::size_t gradient_bytes(const Graph& graph, std::size_t p) {
   return idx(type.shape.count()) * size_bytes(type.dtype);
 }
 
+// The last node that needs each value as this rank has computed it: its producer, or a node that
+// reads it, or a view of it, as an activation's gradient as well: add(x, parameter) gives both one
+// gradient. What an update needs is the mean over the ranks.
+std::vector<int> last_own_uses(const Graph& graph) {
+  std::vector<int> last = graph.producers();
+  std::vector<int> viewed(graph.values.size());
+  std::iota(viewed.begin(), viewed.end(), 0);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    const OpKind is = kind(node.op);
+    if (is == OpKind::view) viewed[idx(node.out[0])] = viewed[idx(node.in[0])];
+    if (is == OpKind::view || is == OpKind::update || is == OpKind::state || is == OpKind::measure)
+      continue;
+    for (const int id : node.in) {
+      int& use = last[idx(viewed[idx(id)])];
+      use = std::max(use, static_cast<int>(n));
+    }
+  }
+  return last;
+}
+
 // The sums over steps, after the call that makes them.
 Graph reduce_sums(Graph graph, const AllReduce& op) {
   std::vector<int> sums;
@@ -37,10 +58,8 @@ Graph gather_parameters(Graph graph, std::int64_t ranks) {
 }  // namespace
 
 std::vector<Bucket> gradient_buckets(const Graph& graph, std::size_t bucket_bytes) {
-  const std::vector<int> producers = graph.producers();
-  const auto ready = [&](std::size_t p) {
-    return idx(producers[idx(graph.parameters[p].gradient)]);
-  };
+  const std::vector<int> last = last_own_uses(graph);
+  const auto ready = [&](std::size_t p) { return idx(last[idx(graph.parameters[p].gradient)]); };
   std::vector<std::size_t> order(graph.parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, ready);

@@ -13,7 +13,7 @@ namespace warpstep {
 struct Exchange {
   bool in_f32 = true;  // 16-bit gradients are kept as f32 sums beside them, which are exchanged
   // Gradients are exchanged in buckets of at least this size, each as soon as the backward half has
-  // made it and beside what follows; 0: all at once, after the backward half.
+  // made it and needs it no more, and beside what follows; 0: all at once, after the backward half.
   std::size_t bucket_bytes = 0;
   bool operator==(const Exchange&) const = default;
 };
@@ -29,12 +29,12 @@ Graph synchronize_norms(Graph graph, const Replica& replica);
 Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exchange,
                        bool shards = false);
 
-// Parameters of `graph` in buckets, in the order in which the nodes make their gradients: the last
-// layers' first. Within a bucket they are in the order of the sections.
+// Parameters of `graph` in buckets, in the order in which the nodes finish with their gradients:
+// the last layers' first. Within a bucket they are in the order of the sections.
 struct Bucket {
   std::vector<std::size_t> parameters;
   std::size_t bytes = 0;  // of their gradients
-  std::size_t ready = 0;  // the node that makes the last of them
+  std::size_t ready = 0;  // the last node that makes one of them, or reads one as this rank's own
 };
 std::vector<Bucket> gradient_buckets(const Graph& graph, std::size_t bucket_bytes);
 

@@ -67,6 +67,72 @@ TEST(ReduceGradients, SumsEachGradientOnceBehindItsNodeAndInFrontOfItsReaders) {
     }
 }
 
+// p is added to activations, by themselves or behind a view: one gradient is that of both.
+Graph added_parameter(const StepOptions& options, bool viewed) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {4, 1, 1, 6}});
+  const Tensor h = viewed ? flatten(conv("in", x, {.out = 8, .kernel = 1}))
+                          : linear("in", flatten(x), {.out = 8});
+  const Tensor sum = add(h, parameter(g, "p", {4, 8}, {}));
+  cross_entropy(linear("out", sum, {.out = 3}), g.input("labels", {DType::i32, {4}}));
+  return compile_step(std::move(g), options);
+}
+
+// Nodes of the backward half behind node `after` that read the value or a view of it.
+std::vector<std::string> backward_readers(const Graph& graph, int id, std::size_t after) {
+  std::set<int> same{id};
+  std::vector<std::string> readers;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    const bool reads = std::ranges::any_of(node.in, [&](int in) { return same.contains(in); });
+    if (reads && is_view(node.op)) same.insert(node.out[0]);
+    if (reads && n > after && node.phase != Phase::update && !is_measure(node.op))
+      readers.push_back(node.title());
+  }
+  return readers;
+}
+
+TEST(ReduceGradients, WaitsForWhatReadsAGradientAsAnActivations) {
+  for (const bool viewed : {false, true})
+    for (const bool shards : {false, true})
+      for (const Precision precision : {Precision::fp32, Precision::fp16})
+        for (const std::size_t bucket_bytes : {std::size_t{0}, std::size_t{1}, std::size_t{150}}) {
+          StepOptions options = job_of(2, bucket_bytes);
+          options.precision = precision;
+          options.shard_optimizer = shards;
+          options.update.clip_norm = 1;
+          const Graph graph = added_parameter(options, viewed);
+          const int shared = graph.parameters[2].gradient;
+          ASSERT_EQ(graph.parameters[2].name, "p");
+          ASSERT_THAT(backward_readers(graph, shared, 0), testing::Not(testing::IsEmpty()));
+          std::multiset<int> summed;
+          for (const std::size_t n : exchanges(graph))
+            for (const int id : graph.nodes[n].in) {
+              summed.insert(id);
+              EXPECT_THAT(backward_readers(graph, id, n), testing::IsEmpty())
+                  << graph.value(id).name << ", buckets of " << bucket_bytes;
+              for (std::size_t before = 0; before < n; ++before)
+                EXPECT_FALSE(kind(graph.nodes[before].op) == OpKind::update &&
+                             std::ranges::count(graph.nodes[before].in, id) > 0 &&
+                             !std::holds_alternative<AllReduce>(graph.nodes[before].op))
+                    << graph.nodes[before].title() << " reads this rank's " << graph.value(id).name;
+            }
+          EXPECT_EQ(summed.size(), graph.parameters.size());
+          EXPECT_EQ(summed.count(shared), 1U);
+        }
+}
+
+// Sums over steps are values of their own, which are complete behind all those readers.
+TEST(ReduceGradients, LeavesAnActivationsGradientAloneWhereItSumsOverSteps) {
+  StepOptions options = job_of(2, 1);
+  options.update.accumulate = 3;
+  const Graph graph = added_parameter(options, false);
+  const std::vector<std::size_t> found = exchanges(graph);
+  ASSERT_EQ(found.size(), 1U);
+  for (const int id : graph.nodes[found[0]].in) EXPECT_EQ(graph.value(id).role, Role::accumulator);
+  EXPECT_THAT(backward_readers(graph, graph.parameters[2].gradient, found[0]), testing::IsEmpty());
+}
+
 TEST(ReduceGradients, FillsBucketsFromTheLastLayers) {
   const Graph graph = step_of("mlp", job_of(2, 0));
   std::vector<std::vector<std::string>> names;

@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
+#include "engine/graph/layers.h"
+#include "engine/run/backend.h"
 #include "tests/placements.h"
 #include "tests/stepping.h"
 
@@ -78,6 +82,57 @@ void expect_playable(const Graph& graph, const MemoryPlan& plan,
     for (const int id : node.out) on_value(id, [&](int& c) { c = content[idx(id)]; });
   }
   if (graph.logits >= 0) expect_there(graph.logits);
+}
+
+// An op of a user's, of any number of operands, whose first output may lie in those given.
+class InPlace final : public CustomOp {
+ public:
+  explicit InPlace(std::vector<int> operands) : operands_(std::move(operands)) {}
+  std::string_view name() const override { return "in_place"; }
+  Types infer(const Types& in) const override { return {in[0]}; }
+  Cost cost(const Types&, const Types&) const override { return {}; }
+  std::vector<int> in_place_inputs() const override { return operands_; }
+  std::unique_ptr<Kernel> bind(std::string_view, const Graph&, const Node&) const override {
+    return nullptr;
+  }
+
+ private:
+  std::vector<int> operands_;
+};
+
+// Whether such an op's output takes over the buffer of a value that dies there, its operand 0.
+bool takes_over(const std::vector<int>& named, const auto& operands) {
+  Graph graph;
+  const Tensor x = relu(graph.input("x", {DType::f32, {4, 2, 3}}));
+  const Tensor y = custom("op", std::make_shared<InPlace>(named), operands(x));
+  graph.logits = y.id;
+  for (Value& value : graph.values) value.layout.bytes = value.type.bytes();
+  const MemoryPlan plan = plan_memory(graph, {}, one_lane(graph));
+  return plan.buffer_of_value[idx(y.id)] == plan.buffer_of_value[idx(x.id)];
+}
+
+TEST(PlanMemory, TakesOverNoBufferThatAnotherOperandReads) {
+  using Operands = std::vector<Tensor>;
+  const auto flat = [](Tensor x) {
+    return x.graph->record(Phase::forward, Reshape{{24}}, {x}, "", Where::current())[0];
+  };
+  EXPECT_TRUE(takes_over({0}, [](Tensor x) { return Operands{x}; }));
+  EXPECT_TRUE(takes_over({0}, [](Tensor x) { return Operands{x, relu(x)}; }));
+  EXPECT_FALSE(takes_over({0}, [](Tensor x) { return Operands{x, x, x}; }));
+  EXPECT_FALSE(takes_over({0}, [&](Tensor x) { return Operands{x, flat(x)}; }));
+  EXPECT_FALSE(takes_over({1}, [&](Tensor x) { return Operands{flat(x), x}; }));
+  EXPECT_FALSE(takes_over({0, 1}, [](Tensor x) { return Operands{x, x, x}; }));
+  EXPECT_TRUE(takes_over({0, 1}, [](Tensor x) { return Operands{x, x}; }));
+  EXPECT_TRUE(takes_over({0, 1}, [&](Tensor x) { return Operands{x, flat(x)}; }));
+}
+
+TEST(PlanMemory, LetsASumOfAValueWithItselfWorkInPlace) {
+  Graph graph;
+  const Tensor x = relu(graph.input("x", {DType::f32, {4, 6}})), y = add(x, x);
+  graph.logits = y.id;
+  for (Value& value : graph.values) value.layout.bytes = value.type.bytes();
+  const MemoryPlan plan = plan_memory(graph, {}, one_lane(graph));
+  EXPECT_EQ(plan.buffer_of_value[idx(y.id)], plan.buffer_of_value[idx(x.id)]);
 }
 
 void expect_sound_plan(const MemoryPlan& plan) {

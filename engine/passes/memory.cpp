@@ -259,13 +259,23 @@ LastUses last_uses(const Graph& graph, const std::vector<int>& storage, const La
 }
 
 // The buffer of an input of `node` that its output `number` may take over, or -1. Not one that a
-// side lane may still use while the node runs: it is waited for only after that.
+// side lane may still use while the node runs: it is waited for only after that. Nor one that is
+// another operand's too, unless that may be taken over as well: its reads would meet the output.
 int inherited_buffer(const Graph& graph, const Node& node, int number, const MemoryPlan& plan,
                      const LastUses& last) {
   if (number != in_place_output(node.op)) return -1;
   const Value& out = graph.value(node.out[idx(number)]);
   const int self = static_cast<int>(&node - graph.nodes.data());
-  for (const int k : in_place_inputs(node.op)) {
+  const std::vector<int> candidates = in_place_inputs(node.op);
+  // Whether an operand that the op may read at any index lies in this memory.
+  const auto is_read_elsewhere = [&](int storage) {
+    for (std::size_t i = 0; i < node.in.size(); ++i)
+      if (plan.storage_of_value[idx(node.in[i])] == storage &&
+          std::ranges::find(candidates, static_cast<int>(i)) == candidates.end())
+        return true;
+    return false;
+  };
+  for (const int k : candidates) {
     const bool is_there = k >= 0 && idx(k) < node.in.size();
     // Only some forms of a built-in op have each operand that its traits name.
     if (!is_there && !std::holds_alternative<Custom>(node.op)) continue;
@@ -276,7 +286,7 @@ int inherited_buffer(const Graph& graph, const Node& node, int number, const Mem
     const int storage = plan.storage_of_value[idx(in)];
     const int buffer = plan.buffer_of_value[idx(storage)];
     if (buffer < 0 || plan.buffers[idx(buffer)].lifetime.last != self) continue;
-    if (last.side[idx(storage)] >= self) continue;
+    if (last.side[idx(storage)] >= self || is_read_elsewhere(storage)) continue;
     if (graph.value(in).layout.tag == out.layout.tag &&
         graph.value(in).layout.bytes == out.layout.bytes)
       return buffer;

@@ -41,6 +41,7 @@ class CustomOp {
   // Whether slots of the step (Role::input) that it takes stay f32 in 16-bit precisions.
   virtual bool wants_f32() const { return false; }
   // The inputs whose buffer output 0 may take over: element i of it depends on no other of theirs.
+  // The planner never gives it a buffer that an input not named here reads too, as in {x, x}.
   virtual std::vector<int> in_place_inputs() const { return {}; }
 };
 

@@ -108,7 +108,7 @@ void Trial::fill_store(const cases::Case& c, std::uint64_t seed) {
   StepState state;
   state.seed = seed;
   state.step = 3;  // as in the middle of a run: Adam's corrections differ from those of a start
-  state.draw = 3;
+  state.draw = (std::int64_t{1} << 33) + 3;  // draws whose counters have more than 32 bits
   if (c.midway) state.update = 0;
   store.set_step_state(state);
 }

@@ -109,6 +109,14 @@ TEST(ShapeErrors, OfTheOtherLayers) {
       {"sum/add: add takes 2 inputs, not 1"});
 }
 
+// 2^35 probabilities; draws have counters of 64 bits.
+TEST(Layers, AttentionWithDropoutHasNoMostProbabilities) {
+  Graph g;
+  const Tensor qkv = g.input("qkv", {DType::f32, {32 * 8192, 3 * 16 * 64}});
+  EXPECT_EQ(attention(qkv, {.heads = 16, .sequence = 8192, .dropout = 0.1}).type(),
+            (Type{DType::f32, {32 * 8192, 16 * 64}}));
+}
+
 // A store divides by the size of the first.
 TEST(ShapeErrors, OfParametersWithoutElements) {
   expect_error([](Graph& g) { parameter(g, "x", {0}, {}); },

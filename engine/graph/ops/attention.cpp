@@ -34,16 +34,7 @@ Types infer(const Attention& op, const Types& in) {
     fail<ShapeError>("attention: {} rows are no whole sequences of {}", qkv[0], op.sequence);
   if (!(op.dropout >= 0 && op.dropout < 1))
     fail<ShapeError>("attention: dropout drops a share from 0 to below 1, not {}", op.dropout);
-  if (op.dropout > 0) {
-    require_state(op.name, in[1]);
-    constexpr double most =
-        17179869184.0;  // 2^34: four elements per draw, whose counter has 32 bits
-    if (static_cast<double>(qkv[0]) * static_cast<double>(op.heads * op.sequence) >= most)
-      fail<ShapeError>(
-          "attention with dropout has {} x {} x {} probabilities, 2^34 is too many; use a smaller "
-          "batch or a shorter sequence, or no dropout",
-          qkv[0], op.heads, op.sequence);
-  }
+  if (op.dropout > 0) require_state(op.name, in[1]);
   return {{in[0].dtype, {qkv[0], qkv[1] / 3}},
           {DType::f32, {qkv[0] / op.sequence, op.heads, op.sequence}}};
 }

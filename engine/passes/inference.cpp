@@ -2,7 +2,21 @@
 
 #include <numeric>
 
+#include "engine/core/error.h"
+
 namespace warpstep {
+namespace {
+
+// The op that a user's op has for inference.
+void take_inference_form(Custom& custom, const Graph& graph, const Node& node) {
+  std::shared_ptr<const CustomOp> op = custom.op->for_inference();
+  if (!op) return;
+  if (op->infer(graph.types(node.in)) != graph.types(node.out))
+    fail<ShapeError>("{}: its for_inference() has other outputs", node.title());
+  custom.op = std::move(op);
+}
+
+}  // namespace
 
 Graph for_inference(Graph graph) {
   std::vector<int> stands_for(graph.values.size());
@@ -17,6 +31,7 @@ Graph for_inference(Graph graph) {
       attention->dropout = 0;
       node.in.resize(1);
     }
+    if (auto* custom = std::get_if<Custom>(&node.op)) take_inference_form(*custom, graph, node);
     if (std::holds_alternative<Dropout>(node.op)) stands_for[idx(node.out[0])] = node.in[0];
   }
   std::erase_if(graph.nodes, [](const Node& n) { return std::holds_alternative<Dropout>(n.op); });

@@ -5,7 +5,8 @@
 
 namespace warpstep {
 
-// Batch norms take their running statistics, dropouts go away. For a graph without a backward half.
+// Batch norms take their running statistics, dropouts go away, ops of users are replaced by their
+// for_inference(). For a graph without a backward half.
 Graph for_inference(Graph graph);
 
 }  // namespace warpstep

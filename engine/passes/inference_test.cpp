@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "engine/core/error.h"
+#include "engine/graph/adjoint.h"
 #include "engine/passes/autodiff.h"
 #include "engine/passes/compile.h"
 #include "engine/passes/inference.h"
@@ -97,6 +98,76 @@ TEST(ForInference, ComputesWithWhatTrainingCollected) {
             2 * std::abs(static_cast<double>(used.program.loss()) - loss));
   EXPECT_EQ(store.read_buffer(0), mean) << "inference leaves the statistics alone";
   EXPECT_EQ(store.read_buffer(1), variance);
+}
+
+// x, a buffer [1] -> x; each training step that computes it adds 1 to the buffer.
+class Counted final : public CustomOp {
+ public:
+  enum class Form { training, inference, wrong };
+  explicit Counted(Form form = Form::training, Form used = Form::inference)
+      : form_(form), used_(used) {}
+  std::string_view name() const override { return "counted"; }
+  Types infer(const Types& in) const override { return {in[form_ == Form::wrong ? 1 : 0]}; }
+  Cost cost(const Types&, const Types&) const override { return {}; }
+  void grad(Adjoint& adjoint) const override { adjoint.give(0, adjoint.d_out()); }
+  std::shared_ptr<const CustomOp> for_inference() const override {
+    return std::make_shared<Counted>(used_);
+  }
+  std::unique_ptr<Kernel> bind(std::string_view, const Graph& graph,
+                               const Node& node) const override {
+    return std::make_unique<Loop>(graph.value(node.in[0]).type.shape.count(),
+                                  form_ == Form::training ? 1.0 : 0.0);
+  }
+
+ private:
+  struct Loop final : Kernel {
+    Loop(std::int64_t elements, double more) : count(elements), added(more) {}
+    void enqueue(Stream&, const Buffers& b) const override {
+      *static_cast<double*>(b.in[1]) += added;
+      std::copy_n(static_cast<const double*>(b.in[0]), count, static_cast<double*>(b.out[0]));
+    }
+    std::int64_t count;
+    double added;
+  };
+  Form form_, used_;
+};
+
+Graph counting(bool read, Counted::Form used = Counted::Form::inference) {
+  Graph g;
+  const std::vector<float> half{0.5F, 0.5F, 0.5F};
+  const Tensor images = g.input("images", {DType::u8, {4, 2, 2, 3}});
+  const Tensor h = linear("fc", flatten(normalize(images, half, half)), {.out = 3});
+  const Tensor seen = g.buffer("seen", {1}, {0});
+  const auto op = std::make_shared<Counted>(Counted::Form::training, used);
+  const Tensor same = custom("count", op, {h, seen});
+  cross_entropy(read ? same : h, g.input("labels", {DType::i32, {4}}));
+  return g;
+}
+
+TEST(OpWithABuffer, ChangesItInTrainingStepsAlone) {
+  for (const bool read : {false, true}) {
+    Stepping trained(compile_step(counting(read), {}), open_backend("ref"));
+    Stepping used(compile_step(counting(read), evaluation()), open_backend("ref"),
+                  trained.program.shared_store());
+    EXPECT_EQ(count<Custom>(trained.program.graph()), 1) << "also if nothing reads its output";
+    EXPECT_EQ(count<Custom>(used.program.graph()), read ? 1 : 0);
+    Store& store = trained.program.store();
+    store.initialize(5);
+    trained.load(1);
+    used.load(1);
+    const auto train = eager_runner(trained.program), use = eager_runner(used.program);
+    for (int step = 0; step < 3; ++step) {
+      train->step();
+      use->step();
+    }
+    EXPECT_EQ(store.read_buffer(0), std::vector<float>{3});
+  }
+}
+
+TEST(OpWithABuffer, HasTheSameOutputsInInference) {
+  EXPECT_THAT([] { for_inference(counting(true, Counted::Form::wrong)); },
+              ThrowsMessage<ShapeError>(HasSubstr("count/counted: its for_inference() has other "
+                                                  "outputs")));
 }
 
 TEST(ForInference, GivesAModelThatCannotBeTrained) {

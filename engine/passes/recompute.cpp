@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/text.h"
+#include "engine/passes/schedule.h"
 
 namespace warpstep {
 namespace {
@@ -52,13 +53,6 @@ void check_scopes(const Graph& graph, std::span<const std::string> scopes) {
   }
 }
 
-// Ops of users may change a buffer of theirs: doing that twice is another step.
-bool may_run_twice(const Graph& graph, const Node& node) {
-  return !std::holds_alternative<Custom>(node.op) ||
-         std::none_of(node.in.begin(), node.in.end(),
-                      [&](int id) { return graph.value(id).role == Role::buffer; });
-}
-
 // One scope's forward nodes, and what becomes of the values that they make.
 class Segment {
  public:
@@ -87,7 +81,8 @@ class Segment {
   // reads are not kept.
   void find_kept() {
     for (const Node& node : graph_.nodes) {
-      if (!is_member(node) || !may_run_twice(graph_, node)) continue;
+      // To change a buffer twice is another step.
+      if (!is_member(node) || may_change_buffer(graph_, node)) continue;
       // Statistics are few, and those of the first pass are as good.
       const std::size_t dropped = std::holds_alternative<BatchNorm>(node.op) ? 1 : node.out.size();
       for (std::size_t i = 0; i < dropped; ++i) kept_[idx(node.out[i])] = false;

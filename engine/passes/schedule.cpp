@@ -9,14 +9,16 @@ namespace warpstep {
 namespace {
 
 // Nodes whose result is read after the step, changes a persistent value, or is needed by such a
-// node.
+// node; in a training step, which reports, also those that may change a buffer.
 std::vector<bool> needed_nodes(const Graph& graph) {
   std::vector<bool> value(graph.values.size()), node(graph.nodes.size());
+  const bool trains = graph.report >= 0;
   for (const int id : {graph.loss, graph.correct, graph.logits})
     if (id >= 0) value[idx(id)] = true;
   for (std::size_t n = graph.nodes.size(); n-- > 0;) {
     const Node& candidate = graph.nodes[n];
-    node[n] = candidate.out.empty();  // updates and the clock work in place
+    // Updates and the clock work in place.
+    node[n] = candidate.out.empty() || (trains && may_change_buffer(graph, candidate));
     for (const int id : candidate.out)
       node[n] = node[n] || value[idx(id)] || is_persistent(graph.value(id).role);
     if (node[n])
@@ -34,6 +36,11 @@ void check_order(const Graph& graph) {
 }
 
 }  // namespace
+
+bool may_change_buffer(const Graph& graph, const Node& node) {
+  return std::holds_alternative<Custom>(node.op) &&
+         std::ranges::any_of(node.in, [&](int id) { return graph.value(id).role == Role::buffer; });
+}
 
 Graph schedule(Graph graph) {
   const std::vector<bool> needed = needed_nodes(graph);

@@ -10,6 +10,11 @@ namespace warpstep {
 // it needs.
 Graph schedule(Graph graph);
 
+// Whether the node may change a buffer (Role::buffer) in a way that the engine does not know: an op
+// of a user's that takes one. It runs once in every training step, also if nothing reads its
+// outputs.
+bool may_change_buffer(const Graph& graph, const Node& node);
+
 // Which nodes run on side streams, and where they are waited for. A node of a side lane begins
 // after all nodes of lower lanes that stand before it.
 struct Lanes {

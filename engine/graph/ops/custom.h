@@ -43,6 +43,10 @@ class CustomOp {
   // The inputs whose buffer output 0 may take over: element i of it depends on no other of theirs.
   // The planner never gives it a buffer that an input not named here reads too, as in {x, x}.
   virtual std::vector<int> in_place_inputs() const { return {}; }
+  // The op in this one's place where the model is evaluated or predicts, with the same inputs and
+  // outputs; null: this one. An op whose kernel changes a buffer that it takes (Role::buffer) must
+  // give one that does not.
+  virtual std::shared_ptr<const CustomOp> for_inference() const { return nullptr; }
 };
 
 // Any number of inputs and outputs, in the plain layout on every backend. Recorded by custom() in

@@ -1,5 +1,6 @@
 #include "engine/graph/adjoint.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -29,13 +30,19 @@ void Adjoint::give(int i, Tensor gradient) {
   slot = sum;
 }
 
+bool Adjoint::has_own_gradient(int i) const {
+  const int id = gradients_[idx(in(i).id)];
+  return id >= 0 && std::ranges::count(gradients_, id) == 1;
+}
+
 Tensor Adjoint::take_gradient(int i) {
   const Value parameter = graph_.value(in(i).id);
   if (parameter.role != Role::parameter)
     fail<Error>("{}: only a parameter's gradient is added to in place, not that of {}",
                 node_.title(), parameter.name);
+  if (!has_own_gradient(i))
+    fail<Error>("{}: {} has no gradient of its own yet", node_.title(), parameter.name);
   const int id = std::exchange(gradients_[idx(in(i).id)], -1);
-  if (id < 0) fail<Error>("{}: {} has no gradient yet", node_.title(), parameter.name);
   Value& part = graph_.value(id);
   part.role = Role::gradient;
   part.name = "d_" + parameter.name + " so far";

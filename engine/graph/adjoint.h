@@ -23,9 +23,9 @@ class Adjoint {
   // Leaves a gradient of input i; a second one is added to the first.
   void give(int i, Tensor gradient);
   // Whether an op after this one, which comes earlier in the backward half, has left a gradient of
-  // input i.
-  bool has_gradient(int i) const { return gradients_[idx(in(i).id)] >= 0; }
-  // Takes back that gradient of input i, a parameter: the caller gives one that includes it and is
+  // input i that is no other value's as well.
+  bool has_own_gradient(int i) const;
+  // Takes that gradient of input i back, a parameter: the caller gives one that includes it and is
   // written over it, in the parameter's place in the store.
   Tensor take_gradient(int i);
   std::vector<Tensor> record(Phase phase, AnyOp op, const std::vector<Tensor>& in) {

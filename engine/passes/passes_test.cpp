@@ -52,13 +52,13 @@ TEST(Differentiate, AddsTheGradientsOfAValueThatIsUsedTwice) {
 }
 
 // The whole backward half against central differences of the loss, in double.
-TEST(Differentiate, IsTheSlopeOfTheLoss) {
+void expect_slope(const Graph& model) {
   for (const auto& disabled : {std::set<std::string, std::less<>>{}, all_rows()}) {
     StepOptions options;
     options.no_fuse = disabled;
     options.optimizer.kind = Optimizer::Kind::sgd;
     options.schedule.peak = 0;  // the update leaves the parameters alone
-    Stepping step(compile_step(two_branches(), options), open_backend("ref"));
+    Stepping step(compile_step(model, options), open_backend("ref"));
     step.load(1);
     step.program.store().initialize(1);
     const auto loss = [&] {
@@ -84,6 +84,30 @@ TEST(Differentiate, IsTheSlopeOfTheLoss) {
       }
     }
   }
+}
+
+TEST(Differentiate, IsTheSlopeOfTheLoss) {
+  expect_slope(two_branches());
+}
+
+// A table of tokens that is also added to activations, whose gradient is then the table's: what an
+// embedding adds to the table's may not be written over it.
+TEST(Differentiate, IsTheSlopeWhereATableIsAddedToActivations) {
+  constexpr std::int64_t rows = 10, width = 5;
+  Graph g;
+  const Type tokens{DType::i32, {rows}};
+  const Tensor slot = g.input("tokens", tokens), order = g.input("order", tokens);
+  const Tensor labels = g.input("labels", tokens);
+  const std::vector<float> half{0.5F, 0.5F};
+  const Tensor images = g.input("images", {DType::u8, {rows, 1, 1, 2}});
+  const Tensor h = linear("in", flatten(normalize(images, half, half)), {.out = width});
+  const Tensor embedded = embed(
+      "wte", "wpe", slot, order,
+      {.vocabulary = rows, .context = rows, .sequence = rows, .width = width, .deviation = 1});
+  const auto table = std::ranges::find(g.parameters, "wte.weight", &Parameter::name);
+  const Tensor sum = add(add(h, {&g, table->value}), relu(embedded));
+  cross_entropy(linear("out", sum, {.out = 10}), labels);
+  expect_slope(g);
 }
 
 TEST(Differentiate, SaysWhatIsMissing) {

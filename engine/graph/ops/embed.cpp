@@ -36,7 +36,7 @@ void grad(const Embed& op, Adjoint& adjoint) {
               .positions = adjoint.in(3).type().shape[0],
               .sequence = op.sequence};
   std::vector<Tensor> in{adjoint.d_out(), adjoint.in(0), adjoint.in(1)};
-  d.sum = adjoint.has_gradient(2);
+  d.sum = adjoint.has_own_gradient(2);
   if (d.sum) in.push_back(adjoint.take_gradient(2));
   const std::vector<Tensor> out = adjoint.record(Phase::weight_grad, d, in);
   adjoint.give(2, out[0]);

@@ -42,6 +42,15 @@ Optimizer sgd() {
   return o;
 }
 
+Optimizer lars_with(double trust, double weight_decay) {
+  Optimizer lars = sgd();
+  lars.kind = Optimizer::Kind::lars;
+  lars.trust = trust;
+  lars.weight_decay = weight_decay;
+  lars.momentum = 0.9;
+  return lars;
+}
+
 // A matrix [1,2] and a bias [2], whose gradients the test writes.
 Graph two_parameters(const Optimizer& optimizer, const UpdateOptions& options) {
   Graph graph;
@@ -130,12 +139,7 @@ TEST_P(On, TheAverageOfWhatStaysIsIt) {
 // By hand: |w| = 5, |g| = 10, decay 0.1, trust 0.5: g becomes 0.5 * 5 / (10 + 0.5) times (g + 0.1
 // w); biases keep their gradient and have no decay.
 TEST_P(On, LarsScalesMatricesAlone) {
-  Optimizer lars = sgd();
-  lars.kind = Optimizer::Kind::lars;
-  lars.trust = 0.5;
-  lars.weight_decay = 0.1;
-  lars.momentum = 0.9;
-  Program program(two_parameters(lars, {}), backend());
+  Program program(two_parameters(lars_with(0.5, 0.1), {}), backend());
   Store& store = program.store();
   const Given start{{3, 4}, {1, 2}};
   set(store, start);
@@ -149,6 +153,66 @@ TEST_P(On, LarsScalesMatricesAlone) {
   set(store, {{0, 0}, {0, 0}}, Store::Section::moment1);
   enqueue_all(program);
   expect(store, start);
+}
+
+// As PyTorch's clip_grad_norm_ before an optimiser with LARS. By hand: the gradient (-2.4, 3.2; 0,
+// 3) has norm 5, clipped to 2.5 it is (-1.2, 1.6; 0, 1.5); |w| = 5, |g| = 2, decay 0.1, trust 0.5:
+// (-1.2, 1.6) + 0.1 (3, 4) times 0.5 * 5 / (2 + 0.5) = 1. Twice half of it is the same.
+TEST_P(On, LarsScalesTheClippedGradient) {
+  for (const std::int64_t steps : {1, 2}) {
+    Program program(two_parameters(lars_with(0.5, 0.1), {.clip_norm = 2.5, .accumulate = steps}),
+                    backend());
+    Store& store = program.store();
+    set(store, {{3, 4}, {1, 2}});
+    set(store, {{-2.4F, 3.2F}, {0, 3}}, Store::Section::gradient);
+    for (std::int64_t s = 0; s < steps; ++s) {
+      expect(store, {{3, 4}, {1, 2}});
+      enqueue_all(program);
+    }
+    expect(store, {{-0.9F, 2}, {0, 1.5F}}, Store::Section::moment1);
+    expect(store, {{3.45F, 3}, {1, 1.25F}});
+    EXPECT_NEAR(store.step_state().gradient_norm, 5, 1e-6);
+  }
+}
+
+// A factor that f32 cannot hold makes every gradient 0, and LARS leaves those as they are.
+TEST_P(On, LarsLeavesGradientsThatAreClippedToNothing) {
+  Program program(two_parameters(lars_with(0.5, 0.1), {.clip_norm = 1e-10}), backend());
+  Store& store = program.store();
+  set(store, {{3, 4}, {1, 2}});
+  set(store, {{-3e38F, 3e38F}, {3e38F, 0}}, Store::Section::gradient);
+  enqueue_all(program);
+  expect(store, {{3, 4}, {1, 2}});
+  EXPECT_EQ(store.step_state().overflow, 0U);
+}
+
+TEST_P(On, LarsThatOverflowsUpdatesNothing) {
+  Program program(two_parameters(lars_with(1e38, 0), {}), backend());
+  Store& store = program.store();
+  set(store, {{3, 4}, {1, 2}});
+  set(store, {{-6, 8}, {1, -1}}, Store::Section::gradient);
+  enqueue_all(program);
+  expect(store, {{3, 4}, {1, 2}});
+  expect(store, {{0, 0}, {0, 0}}, Store::Section::moment1);
+  EXPECT_EQ(store.step_state().overflow, 1U);
+}
+
+// By hand: 0.5 |w| = 2.5 times (-0.6, 0.8) and the loss scale, of which 65536 and 32768 give more
+// than fp16 holds. Without the scale, times the rate 0.5, it is (-0.75, 1).
+TEST(LossScale, FallsUntilLarsFits) {
+  Program program(apply_precision(two_parameters(lars_with(0.5, 0), {}), Precision::fp16),
+                  open_backend("ref"));
+  Store& store = program.store();
+  set(store, {{3, 4}, {1, 2}});
+  for (const float scale : {65536.0F, 32768.0F, 16384.0F}) {
+    expect(store, {{3, 4}, {1, 2}});
+    set(store, {{-384, 512}, {0, 0}}, Store::Section::gradient);
+    enqueue_all(program);
+    EXPECT_EQ(store.step_state().loss_scale, scale);
+    EXPECT_EQ(store.step_state().overflow, scale > 16384 ? 1U : 0U);
+  }
+  expect(store, {{3.75F, 3}, {1, 2}});
+  EXPECT_EQ(store.step_state().skipped, 2);
 }
 
 // In one pass over the decayed parameters and one over the others, in every kind of model.

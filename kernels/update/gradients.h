@@ -34,16 +34,17 @@ inline void settle_norm(StepState& state, double squares, bool finite, double cl
 }
 
 // The factor and the decay of LARS for one parameter: its stored gradient becomes
-// factor * (stored + decay * parameter), or stays as it is where the factor is 0.
+// factor * (stored + decay * parameter), or stays as it is where the factor is 0. The update
+// multiplies all of it by gradient_factor, so that the decay is divided by that here.
 struct LarsFactor {
   double factor = 0, decay = 0;
 };
 inline LarsFactor lars_factor(const LarsScale& op, const StepState& state, double parameter_squares,
                               double stored_squares) {
-  const double scale = static_cast<double>(state.loss_scale);
-  const double w = std::sqrt(parameter_squares), g = std::sqrt(stored_squares) / scale;
+  const double used = static_cast<double>(state.gradient_factor);  // unscales and clips
+  const double w = std::sqrt(parameter_squares), g = std::sqrt(stored_squares) * used;
   if (w == 0 || g == 0) return {};
-  return {op.trust * w / (g + op.weight_decay * w + op.epsilon), op.weight_decay * scale};
+  return {op.trust * w / (g + op.weight_decay * w + op.epsilon), op.weight_decay / used};
 }
 
 // The inputs of a LarsScale node that it scales, as indices of its parameters: matrices and

@@ -97,38 +97,31 @@ __global__ void __launch_bounds__(update_threads)
   if (threadIdx.x == 0) sums[blockIdx.x] = own;
 }
 
-// The largest finite T: scaled gradients are clamped to it, so that they stay finite.
-template <class T>
-struct Largest {
-  static constexpr float value = 3e38F;
-};
-template <>
-struct Largest<__half> {
-  static constexpr float value = 65504;
-};
-
 template <class T>
 __global__ void __launch_bounds__(update_threads)
     lars_scale_kernel(LarsRule rule, const float* __restrict__ parameters,
-                      T* __restrict__ gradients, unsigned quads, unsigned rest,
-                      const StepState* state, const Squares* sums, unsigned blocks) {
+                      T* __restrict__ gradients, unsigned quads, unsigned rest, StepState* state,
+                      const Squares* sums, unsigned blocks) {
   await_previous();
-  if (!updates(*state)) return;
+  if (state->update == 0) return;  // not after an overflow: another block may just have found one
   Squares own{};
   if (threadIdx.x < blocks) own = sums[threadIdx.x];
-  const float w_norm = static_cast<float>(sqrt(block_reduce(own.parameter, 0.0, Sum{})));
-  const float g_norm =
-      static_cast<float>(sqrt(block_reduce(own.gradient, 0.0, Sum{}))) / state->loss_scale;
+  // As lars_factor() of gradients.h, in double.
+  const double used = static_cast<double>(state->gradient_factor);
+  const double w_norm = sqrt(block_reduce(own.parameter, 0.0, Sum{}));
+  const double g_norm = sqrt(block_reduce(own.gradient, 0.0, Sum{})) * used;
   if (w_norm == 0 || g_norm == 0) return;
-  const float factor = rule.trust * w_norm / (g_norm + rule.decay * w_norm + rule.epsilon);
-  const float decay = rule.decay * state->loss_scale;
+  const auto factor =
+      static_cast<float>(rule.trust * w_norm / (g_norm + rule.decay * w_norm + rule.epsilon));
+  const auto decay = static_cast<float>(rule.decay / used);
+  bool overflows = false;
   const auto scaled = [&](float g, float w) {
     const float value = factor * (g + decay * w);
-    return value > Largest<T>::value    ? Largest<T>::value
-           : value < -Largest<T>::value ? -Largest<T>::value
-                                        : value;  // NaN, too
+    overflows = overflows || !std::isfinite(widen(narrow<T>(value)));
+    return value;
   };
   combine(parameters, gradients, quads, rest, scaled);
+  if (overflows) atomicExch(&state->overflow, 1U);
 }
 
 }  // namespace
@@ -152,7 +145,7 @@ void average(const float* parameters, float* averages, std::int64_t count, doubl
 }
 
 void lars(const LarsRule& rule, const float* parameters, void* gradients, std::int64_t count,
-          DType dtype, const StepState* state, void* workspace, cudaStream_t stream) {
+          DType dtype, StepState* state, void* workspace, cudaStream_t stream) {
   dispatch("lars", dtype, [&]<class T>() {
     const QuadExtent e("lars", count);
     const unsigned blocks = e.blocks < most_norm_blocks ? e.blocks : most_norm_blocks;

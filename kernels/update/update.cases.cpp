@@ -51,6 +51,28 @@ void add_check(List& list, const std::string& label, double number, double clip_
   });
 }
 
+// Of few elements: of a thousand that LARS stores in 16 bits, one may be so near to the middle of
+// two numbers that f32 and double part there.
+Case& add_small_lars(List& list, const std::string& label, double trust, double clip_norm) {
+  return list.add("lars " + label, [&](Case& c) {
+    parameter(c, "fc.weight", {5, 6});
+    parameter(c, "fc.bias", {5});
+    Optimizer lars;
+    lars.kind = Optimizer::Kind::lars;
+    lars.momentum = 0.9;
+    lars.weight_decay = 0.05;
+    lars.trust = trust;
+    c.graph = add_optimizer(std::move(c.graph), lars, {}, {.clip_norm = clip_norm});
+    fill_moments(c, lars);
+  });
+}
+
+// A gradient that LARS scales to more than fp16 holds, or than f32 and bf16 do, is not used.
+void add_overflowing_lars(List& list, const std::string& of, double trust) {
+  Case& c = add_small_lars(list, "beyond " + of, trust, 0);
+  c.fills[c.graph.parameters[0].value] = {Fill::Kind::constant, 100};
+}
+
 // What may stand beside the updates.
 void add_beside(List& list, const Schedule& schedule) {
   Optimizer sgd, lars;
@@ -64,7 +86,10 @@ void add_beside(List& list, const Schedule& schedule) {
   lars.momentum = 0.9;
   lars.weight_decay = 0.05;
   add(list, "lars with momentum and weight decay", lars, schedule);
-  add(list, "lars clipped", lars, schedule, {.clip_norm = 0.5});
+  add_small_lars(list, "clipped", 1, 0.5);
+  add_small_lars(list, "clipped to nothing", 1, 1e-45);
+  add_overflowing_lars(list, "fp16", 1e5);
+  add_overflowing_lars(list, "all", 1e38);
   const UpdateOptions all{.clip_norm = 0.5, .accumulate = 2, .average_decay = 0.75};
   for (const bool midway : {false, true}) {
     const std::string of = midway ? " in the last of two steps" : " in the first of two steps";

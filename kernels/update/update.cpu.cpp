@@ -5,6 +5,7 @@
 // with any number of threads. Figures: bench/RECORDS.md.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "engine/core/record.h"
@@ -144,11 +145,17 @@ WARPSTEP_LOOP void move_towards_loop(float* __restrict average, const float* __r
 }
 const auto move_towards = vectorized<move_towards_loop>();
 
+// Returns whether all results are finite. As integers, magnitudes have the same order, infinity and
+// NaNs at the end.
 template <class G>
-WARPSTEP_LOOP void scale_loop(G* __restrict gradient, const float* __restrict parameter,
+WARPSTEP_LOOP bool scale_loop(G* __restrict gradient, const float* __restrict parameter,
                               float factor, float decay, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
+  std::uint32_t largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
     gradient[i] = rounded_to<G>(factor * (as_float(gradient[i]) + decay * parameter[i]));
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(as_float(gradient[i])) & 0x7fffffffU);
+  }
+  return largest < 0x7f800000U;
 }
 template <class G>
 const auto scale = vectorized<scale_loop<G>>();
@@ -220,9 +227,10 @@ std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {
     return host_kernel(
         "loops",
         [op, scaled, counts](const Buffers& b) {
-          const auto& state = *as<StepState>(b.in[0]);
-          if (!updates(state)) return;
+          auto& state = *as<StepState>(b.in[0]);
+          if (state.update == 0) return;
           auto* partial = as<double>(b.workspace);
+          bool finite = true;
           for (const std::size_t p : scaled) {
             const float* w = as<float>(b.in[p]);
             G* g = as<G>(b.in[p + 1]);
@@ -230,10 +238,13 @@ std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {
             const LarsFactor f = lars_factor(op, state, w_squares, squares(g, counts[p], partial));
             if (f.factor == 0) continue;
             for_chunks(counts[p], [&](std::int64_t i, std::int64_t end) {
-              const std::int64_t n = end - i;
-              scale<G>(g + i, w + i, static_cast<float>(f.factor), static_cast<float>(f.decay), n);
+              const bool fits = scale<G>(g + i, w + i, static_cast<float>(f.factor),
+                                         static_cast<float>(f.decay), end - i);
+              partial[i / chunk_elements] = fits ? 0 : 1;
             });
+            for (std::int64_t c = 0; c < chunks(counts[p]); ++c) finite = finite && partial[c] == 0;
           }
+          if (!finite) state.overflow = 1;
         },
         idx(chunks(most)) * sizeof(double));
   });

@@ -178,8 +178,7 @@ std::unique_ptr<Kernel> bind(const Accumulate& op, const Operands& operands) {
 }
 
 std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {
-  const LarsRule rule{static_cast<float>(op.trust), static_cast<float>(op.weight_decay),
-                      static_cast<float>(op.epsilon)};
+  const LarsRule rule{op.trust, op.weight_decay, op.epsilon};
   const std::vector<std::size_t> scaled = lars_inputs(operands.graph, operands.node);
   std::vector<std::int64_t> counts(operands.node.in.size());
   for (const std::size_t p : scaled) counts[p] = operands.stored_in(static_cast<int>(p)).count();

@@ -82,14 +82,14 @@ void average(const float* parameters, float* averages, std::int64_t count, doubl
              const StepState* state, cudaStream_t stream);
 
 // Scales one parameter's gradient in place, see LarsScale: a launch for the norms, then one for the
-// scaling. 16 bytes per 16-bit element. `workspace` has lars_workspace bytes; the next parameter
-// may use the same one.
+// scaling, which sets state->overflow to 1 if a result is not finite. 16 bytes per 16-bit element.
+// `workspace` has lars_workspace bytes; the next parameter may use the same one.
 struct LarsRule {
-  float trust = 0, decay = 0, epsilon = 0;
+  double trust = 0, decay = 0, epsilon = 0;
 };
 inline constexpr std::size_t lars_workspace = 64 * 2 * sizeof(double);
 void lars(const LarsRule& rule, const float* parameters, void* gradients, std::int64_t count,
-          DType dtype, const StepState* state, void* workspace, cudaStream_t stream);
+          DType dtype, StepState* state, void* workspace, cudaStream_t stream);
 
 // Writes the step's report to its place in the ring: host memory that the device can write.
 void report(const float* loss, const std::int32_t* correct, const StepState* state,

@@ -181,15 +181,19 @@ std::unique_ptr<Kernel> bind(const LarsScale& op, const Operands& operands) {
   return host_kernel(
       "loops", [op, stored, counts = counts_of(operands),
                 scaled = lars_inputs(operands.graph, operands.node)](const Buffers& b) {
-        const auto& state = *as<StepState>(b.in[0]);
-        if (!updates(state)) return;
+        auto& state = *as<StepState>(b.in[0]);
+        if (state.update == 0) return;
+        bool finite = true;
         for (const std::size_t p : scaled) {
           const double* w = as<double>(b.in[p]);
           double* g = as<double>(b.in[p + 1]);
           const LarsFactor f = lars_factor(op, state, squares(w, counts[p]), squares(g, counts[p]));
-          for (std::int64_t i = 0; f.factor != 0 && i < counts[p]; ++i)
+          for (std::int64_t i = 0; f.factor != 0 && i < counts[p]; ++i) {
             g[i] = rounded(f.factor * (g[i] + f.decay * w[i]), stored[p + 1]);
+            finite = finite && std::isfinite(g[i]);
+          }
         }
+        if (!finite) state.overflow = 1;
       });
 }
 

@@ -153,9 +153,34 @@ TEST_P(UpdateCuda, LarsLeavesGradientsThatAreNotNumbersSo) {
     values.back() = NAN;
     const Floats gradients(dtype(), values);
     const Array<std::byte> workspace(lars_workspace);
-    lars({.trust = 1, .decay = 0.1F, .epsilon = 0}, parameters.data(), gradients.data(),
+    lars({.trust = 1, .decay = 0.1, .epsilon = 0}, parameters.data(), gradients.data(),
          static_cast<std::int64_t>(count), dtype(), state.data(), workspace.data(), nullptr);
     for (const float value : gradients.values()) ASSERT_TRUE(std::isnan(value));
+    EXPECT_EQ(state.value().overflow, 1U);
+  }
+}
+
+// Of many blocks one finds an overflow, and all scale: by 2.
+TEST(LarsCuda, FindsWhatDoesNotFitFp16) {
+  for (const float largest : {30000.0F, 40000.0F}) {
+    const std::size_t count = 100'003;
+    const Array<StepState> state(std::vector<StepState>(1, third_step()));
+    const Array<float> parameters(std::vector<float>(count, 1.0F));
+    std::vector<float> values(count, 1.0F);
+    values[1] = largest;
+    const Floats gradients(DType::f16, values);
+    const Array<std::byte> workspace(lars_workspace);
+    const double norm = std::sqrt(static_cast<double>(largest) * static_cast<double>(largest) +
+                                  static_cast<double>(count - 1));
+    const double trust = 2 * norm / 512 / std::sqrt(static_cast<double>(count));
+    lars({.trust = trust, .decay = 0, .epsilon = 0}, parameters.data(), gradients.data(),
+         static_cast<std::int64_t>(count), DType::f16, state.data(), workspace.data(), nullptr);
+    std::vector<float> scaled = gradients.values();
+    const bool fits = largest < 32768;
+    EXPECT_EQ(std::isfinite(scaled[1]), fits);
+    EXPECT_EQ(state.value().overflow, fits ? 0U : 1U);
+    scaled[1] = 2;
+    for (const float value : scaled) ASSERT_NEAR(value, 2, 2e-3F);
   }
 }
 

@@ -151,9 +151,11 @@ std::string text(const AllGather& op);
 
 // state, then parameter, gradient of each parameter: layer-wise adaptive rates (You, Gitman and
 // Ginsburg, "Large batch training of convolutional networks", 2017, in the form of a scaled
-// gradient before momentum). A gradient of rank 2 and more becomes, in place, trust |w| / (|g| +
-// decay |w| + epsilon) times (g + decay w), |g| without the loss scale and the clipping; others
-// (biases, norms) stay as they are, and so does one whose |w| or |g| is 0.
+// gradient before momentum). With g as the update uses it, without the loss scale and clipped, a
+// gradient of rank 2 and more becomes trust |w| / (|g| + decay |w| + epsilon) times (g + decay w);
+// others (biases, norms) stay as they are, and so does one whose |w| or |g| is 0. It is stored in
+// place, so that the update's gradient_factor gives that: times the loss scale and divided by the
+// factor of the clipping. If a stored number is not finite, the state's overflow becomes 1.
 struct LarsScale {
   static constexpr std::string_view name = "lars";
   static constexpr OpTraits traits{.kind = OpKind::update,

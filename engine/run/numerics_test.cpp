@@ -113,6 +113,88 @@ TEST(NumericsRunner, ChecksTheResultsOfAnUpdate) {
   }
 }
 
+TEST(NumericsRunner, ChecksGradientsThatACallChanges) {
+  StepOptions options;
+  options.optimizer.kind = Optimizer::Kind::lars;
+  options.optimizer.trust = 1e38;
+  options.schedule.peak = 1e-30;
+  Stepping step = stepping(options);
+  multiply(step.program.store(), 0, 100);  // of fc1
+  EXPECT_THAT(
+      [&] { numerics_runner(step.program)->step(); },
+      ThrowsMessage<NumericError>(
+          AllOf(HasSubstr("step 1: lars (update; "), HasSubstr(") wrote d_fc1.weight: "),
+                HasSubstr("its inputs were all finite, so the call produced them: fc1.weight (to"),
+                HasSubstr("d_fc1.weight (to"), Not(HasSubstr("fc2")))));
+}
+
+// With fp16 they lower the loss scale: here what LARS makes of them, and a sum over two steps.
+TEST(NumericsRunner, LetsGradientsOverflowInPlace) {
+  StepOptions options;
+  options.precision = Precision::fp16;
+  options.optimizer.kind = Optimizer::Kind::lars;
+  options.optimizer.trust = 1e5;
+  Stepping scaled = stepping(options);
+  numerics_runner(scaled.program)->step();
+  EXPECT_EQ(scaled.program.store().step_state().overflow, 1U);
+  options.update.accumulate = 2;
+  Stepping summed = stepping(options);
+  Store& store = summed.program.store();
+  StepState state = store.step_state();
+  state.step = 1;
+  state.update = 0;
+  state.loss_scale = 65536;
+  store.set_step_state(state);
+  std::vector<float> sum = store.read(0, Store::Section::accumulator);
+  sum[0] = infinity;
+  store.write(0, sum, Store::Section::accumulator);
+  numerics_runner(summed.program)->step();
+  EXPECT_EQ(store.step_state().overflow, 1U);
+}
+
+// Of a convolution's results of 1e25 the norm's own are sound, their variance is not.
+TEST(NumericsRunner, ChecksRunningStatistics) {
+  Stepping step(model_step("mnist_cnn", 4), open_backend("ref"));
+  Store& store = step.program.store();
+  store.initialize(3);
+  step.load(1);
+  const auto runner = numerics_runner(step.program);
+  runner->step();
+  multiply(store, 0, 1e25F);
+  EXPECT_THAT([&] { runner->step(); },
+              ThrowsMessage<NumericError>(AllOf(HasSubstr("step 2: "), HasSubstr("batch_norm"),
+                                                HasSubstr(".running_var: 0 NaN, "))));
+}
+
+TEST(NumericsRunner, NamesBuffersAndAveragesThatWereGiven) {
+  StepOptions options;
+  options.update.average_decay = 0.5;
+  Stepping training(model_step("mnist_cnn", 4, options), open_backend("ref"));
+  Store& store = training.program.store();
+  store.initialize(3);
+  training.load(1);
+  std::vector<float> average = store.read(2, Store::Section::average);
+  average[0] = nan;
+  store.write(2, average, Store::Section::average);
+  EXPECT_THAT([&] { numerics_runner(training.program)->step(); },
+              ThrowsMessage<NumericError>(HasSubstr("step 1: the average ema_")));
+  store.initialize(3);
+  std::vector<float> mean = store.read_buffer(0);
+  mean[1] = infinity;
+  store.write_buffer(0, mean);
+  const auto of_step = HasSubstr("running_mean holds 0 NaN, 1 +inf and 0 -inf of");
+  EXPECT_THAT([&] { numerics_runner(training.program)->step(); },
+              ThrowsMessage<NumericError>(AllOf(HasSubstr("step 1: buffer "), of_step)));
+  StepOptions forward;
+  forward.training = false;
+  Stepping evaluation(model_step("mnist_cnn", 4, forward), open_backend("ref"),
+                      training.program.shared_store());
+  evaluation.load(1);
+  EXPECT_THAT(
+      [&] { numerics_runner(evaluation.program)->step(); },
+      ThrowsMessage<NumericError>(AllOf(HasSubstr("batch 1 of the evaluation: buffer "), of_step)));
+}
+
 TEST(NumericsRunner, CountsTheBatchesOfAnEvaluation) {
   Stepping training = stepping();
   StepOptions options;

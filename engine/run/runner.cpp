@@ -127,27 +127,32 @@ class GraphReplay final : public Runner {
   std::map<std::vector<StepVariant>, std::unique_ptr<Recording>> recordings_;
 };
 
-// Values that the loss scale multiplies: the gradient of the loss and all values computed from it.
+// The outputs, and the inputs that the call changes.
+std::vector<int> written_by(const Node& node, const Graph& graph) {
+  std::vector<int> written = node.out;
+  for (const int id : node.in)
+    if (changes(node.op, graph.value(id).role)) written.push_back(id);
+  return written;
+}
+
+// Values that the loss scale multiplies: the gradient of the loss and all values computed from it,
+// up to the updates, which divide by it.
 std::vector<bool> scaled_values(const Graph& graph) {
   std::vector<bool> scaled(graph.values.size());
   for (const Node& node : graph.nodes) {
+    if (is_update(node.op)) continue;
     bool depends = is_scaled(node.op);
     for (const int id : node.in) depends = depends || scaled[idx(id)];
-    for (const int id : node.out) scaled[idx(id)] = depends && id != graph.loss;
+    if (!depends) continue;
+    for (const int id : written_by(node, graph)) scaled[idx(id)] = id != graph.loss;
   }
   return scaled;
 }
 
-// The outputs, and the values that an update changes in place.
-std::vector<int> written_by(const Node& node, const Graph& graph) {
-  std::vector<int> written = node.out;
-  if (is_update(node.op))
-    for (const int id : node.in) {
-      const Role role = graph.value(id).role;
-      if (role == Role::parameter || role == Role::moment || role == Role::copy)
-        written.push_back(id);
-    }
-  return written;
+// Whether the op treats each parameter by itself: of its many inputs only those of one parameter
+// matter for what becomes of it.
+bool is_of_parameters(const AnyOp& op) {
+  return kind(op) == OpKind::update || kind(op) == OpKind::state;
 }
 
 std::string after_comma(const std::string& text) {
@@ -192,7 +197,11 @@ class Numerics final : public Runner {
       require_given(parameter.value, "parameter");
       if (parameter.copy >= 0) require_given(parameter.copy, "the 16-bit");
       for (const int id : parameter.moments) require_given(id, "the optimiser's");
+      if (parameter.average >= 0) require_given(parameter.average, "the average");
+      if (const int sum = parameter.accumulator; sum >= 0 && is_checked(sum))
+        kinds_of(sum) = number_kinds(program_.read(sum));  // with fp16 it may have overflowed
     }
+    for (const Buffer& buffer : graph_.buffers) require_given(buffer.value, "buffer");
   }
 
   void require_given(int id, std::string_view what) {
@@ -212,27 +221,32 @@ class Numerics final : public Runner {
                        graph_.value(id).name, text(kinds), origin(node, graph_.value(id)));
   }
 
-  // Whether the call produced the numbers in `bad` or received them. Of an update's many inputs
-  // only those of the same parameter matter.
-  std::string origin(const Node& node, const Value& bad) const {
+  // Whether the call produced the numbers in `bad` or received them.
+  std::string origin(const Node& node, const Value& bad) {
     std::string sizes;
+    bool knows_all = true;
     for (const int id : node.in) {
       const Value& value = graph_.value(id);
-      const NumberKinds& kinds = kinds_[idx(storage(id))];
-      if (kinds.count == 0 || (is_update(node.op) && value.parameter != bad.parameter)) continue;
+      if (!is_checked(id) || (is_of_parameters(node.op) && value.parameter != bad.parameter))
+        continue;
+      const NumberKinds& kinds = kinds_of(id);
+      if (kinds.count == 0) {
+        knows_all = false;
+        continue;
+      }
       if (!kinds.finite())
         return fmt::format("the call received them: its input {} had {}", value.name, text(kinds));
       sizes +=
           fmt::format("{}{} (to {:.3g})", sizes.empty() ? "" : ", ", value.name, kinds.largest);
     }
+    if (!knows_all)
+      return fmt::format("of its inputs those that were looked at were finite: {}", sizes);
+    if (sizes.empty()) return "the call produced them: it reads no floating-point numbers";
     const std::string rate =
         is_update(node.op)
             ? fmt::format("; learning rate {}", program_.store().step_state().learning_rate)
             : "";
-    return sizes.empty()
-               ? "the call produced them: it reads no floating-point numbers"
-               : fmt::format("its inputs were all finite, so the call produced them: {}{}", sizes,
-                             rate);
+    return fmt::format("its inputs were all finite, so the call produced them: {}{}", sizes, rate);
   }
 
   // "step 7", or "batch 2 of the evaluation after step 12"; the clock, a step's first call,

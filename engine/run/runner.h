@@ -70,11 +70,11 @@ NumberKinds number_kinds(std::span<const float> values);
 std::string text(const NumberKinds& kinds);
 
 // Finds the first call whose result is not finite. Like eager, but waits for every call and reads
-// back all floating-point numbers that it wrote, including updated parameters; parameters, moments
-// and floating-point inputs are checked before the first call. Throws NumericError at the first
-// number that is not finite. It names the step (or the batch of an evaluation), the call with its
-// phase and model line, the value and its numbers, and whether the call's inputs were finite:
-// whether the call produced the number or received it.
+// back all floating-point numbers that it wrote, also in place (OpTraits::changes); parameters,
+// their moments and averages, buffers and floating-point inputs are checked before the first call.
+// Throws NumericError at the first number that is not finite. It names the step (or the batch of an
+// evaluation), the call with its phase and model line, the value and its numbers, and whether the
+// call's inputs were finite: whether the call produced the number or received it.
 //
 // With loss scaling (fp16), overflowing gradients are no error while the loss scale can still fall:
 // the step skips its update. Values that do not depend on the loss scale are always checked.

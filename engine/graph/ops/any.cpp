@@ -95,6 +95,11 @@ int in_place_output(const AnyOp& op) {
       op);
 }
 
+bool changes(const AnyOp& op, Role role) {
+  const RoleSet set = traits(op).changes;
+  return set.contains(role);
+}
+
 void set_storage_dtype(AnyOp& op, DType dtype) {
   // The adjoint of a loss of log-probabilities is f32, as they are.
   if (const auto* nll = std::get_if<NllGrad>(&op); nll && !nll->raw) return;

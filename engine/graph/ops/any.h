@@ -91,6 +91,7 @@ bool reads_f32_parameters(const AnyOp& op);  // F32::parameters
 // output: as a rule 0, -1 for none.
 std::vector<int> in_place_inputs(const AnyOp& op);
 int in_place_output(const AnyOp& op);
+bool changes(const AnyOp& op, Role role);  // whether a call may change its inputs of it
 
 // Sets the field `dtype` of an op whose output has the dtype that the step stores values in.
 void set_storage_dtype(AnyOp& op, DType dtype);

@@ -16,8 +16,11 @@ namespace warpstep {
 // layer, d / 4) for element e of [N / T, heads, T, T].
 struct Attention {
   static constexpr std::string_view name = "attention";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t heads = 1;
   std::int64_t sequence = 0;  // T
   bool causal = true;
@@ -36,8 +39,11 @@ std::string text(const Attention& op);
 // - sum over the row of d_o o) / sqrt(D), d_q = d_s k, d_k = d_s^T q.
 struct AttentionGrad {
   static constexpr std::string_view name = "attention.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Attention attention;
   bool operator==(const AttentionGrad&) const = default;
 };

@@ -14,8 +14,11 @@ namespace warpstep {
 // gradient of the pooled y.
 struct Conv {
   static constexpr std::string_view name = "conv";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t out = 0;
   std::int64_t kernel = 3;
   std::int64_t stride = 1;
@@ -39,8 +42,11 @@ std::string text(const Conv& op);
 // last operand is x, what a relu gave: d_x is 0 where x <= 0, the gradient of what that relu read.
 struct ConvDataGrad {
   static constexpr std::string_view name = "conv.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Conv conv;
   Shape input;
   bool relu = false;  // set by fusion, where Backend::computes() it
@@ -54,8 +60,11 @@ std::string text(const ConvDataGrad& op);
 // pool x, d_y, index.
 struct ConvWeightGrad {
   static constexpr std::string_view name = "conv.wgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Conv conv;
   bool operator==(const ConvWeightGrad&) const = default;
 };

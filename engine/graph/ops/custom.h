@@ -53,8 +53,11 @@ class CustomOp {
 // engine/graph/layers.h.
 struct Custom {
   static constexpr std::string_view name = "custom";  // its own name is op->name()
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::shared_ptr<const CustomOp> op;
   bool operator==(const Custom&) const = default;
 };

@@ -12,8 +12,11 @@ namespace warpstep {
 // - 1.
 struct EmbedAt {
   static constexpr std::string_view name = "embed_at";
-  static constexpr OpTraits traits{
-      .kind = OpKind::constant, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::constant,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t sequence = 0;  // T
   bool operator==(const EmbedAt&) const = default;
 };
@@ -27,8 +30,11 @@ std::string text(const EmbedAt& op);
 // place. Later rows are not read.
 struct CachedAttention {
   static constexpr std::string_view name = "cached_attention";
-  static constexpr OpTraits traits{
-      .kind = OpKind::constant, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::constant,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::buffer),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t heads = 1;
   std::int64_t sequence = 0;  // T
   bool operator==(const CachedAttention&) const = default;

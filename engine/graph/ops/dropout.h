@@ -12,8 +12,11 @@ namespace warpstep {
 // whatever rank it is on. It is its own adjoint.
 struct Dropout {
   static constexpr std::string_view name = "dropout";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(0), .f32 = F32::none, .layout_of = 0};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(0),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = 0};
   double rate = 0.5;
   std::uint32_t layer = 0;  // distinguishes the model's dropouts
   bool operator==(const Dropout&) const = default;

@@ -11,8 +11,11 @@ namespace warpstep {
 // tokens, equal tokens in ascending order; only the adjoint reads it.
 struct Embed {
   static constexpr std::string_view name = "embed";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t sequence = 0;  // T
   bool operator==(const Embed&) const = default;
 };
@@ -28,8 +31,11 @@ std::string text(const Embed& op);
 // d_table takes the place of the gradient so far, which is that of a head with the same table.
 struct EmbedGrad {
   static constexpr std::string_view name = "embed.wgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(3), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(3),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t vocabulary = 0;  // V
   std::int64_t positions = 0;   // P
   std::int64_t sequence = 0;    // T

@@ -12,8 +12,11 @@ inline constexpr double gelu_flops = 16, gelu_grad_flops = 24;
 // GPT-2, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. x of any shape.
 struct Gelu {
   static constexpr std::string_view name = "gelu";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(0), .f32 = F32::none, .layout_of = 0};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(0),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = 0};
   bool tanh = false;
   bool operator==(const Gelu&) const = default;
 };
@@ -26,8 +29,11 @@ std::string text(const Gelu& op);
 // all but its last axis.
 struct GeluGrad {
   static constexpr std::string_view name = "gelu.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(0), .f32 = F32::none, .layout_of = 1};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(0),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = 1};
   bool tanh = false;
   bool bias_gradient = false;  // set by fusion
   bool operator==(const GeluGrad&) const = default;

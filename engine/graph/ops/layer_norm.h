@@ -12,8 +12,11 @@ namespace warpstep {
 // dtype.
 struct LayerNorm {
   static constexpr std::string_view name = "layer_norm";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::parameters, .layout_of = 0};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::parameters,
+                                   .layout_of = 0};
   double epsilon = 1e-5;
   bool bias = true;
   bool add = false;  // set by fusion
@@ -31,8 +34,11 @@ std::string text(const LayerNorm& op);
 // gradient; d_gamma = sum of d_y h, d_beta = sum of d_y over the rows.
 struct LayerNormGrad {
   static constexpr std::string_view name = "layer_norm.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(0), .f32 = F32::parameters, .layout_of = 1};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(0),
+                                   .changes = roles(),
+                                   .f32 = F32::parameters,
+                                   .layout_of = 1};
   bool bias = true;
   bool sum = false;
   bool bias_gradient = false;  // of the layer that made a part of s; set by fusion

@@ -11,8 +11,11 @@ namespace warpstep {
 // gelu: y = gelu(y), in the form with tanh, and with keep also z [N,out], what that unit reads.
 struct Linear {
   static constexpr std::string_view name = "linear";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t out = 0;
   bool bias = true;
   bool relu = false;  // set by fusion
@@ -32,8 +35,11 @@ std::string text(const Linear& op);
 // with gelu: d_z, weight, the layer's z -> d_x, times the unit's slope at z, and d_bias likewise.
 struct LinearDataGrad {
   static constexpr std::string_view name = "linear.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   bool relu = false;  // set by fusion
   bool gelu = false;  // set by fusion; without relu
   bool operator==(const LinearDataGrad&) const = default;
@@ -46,8 +52,11 @@ std::string text(const LinearDataGrad& op);
 // sums of d_z).
 struct LinearWeightGrad {
   static constexpr std::string_view name = "linear.wgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   bool bias = true;
   bool operator==(const LinearWeightGrad&) const = default;
 };

@@ -11,8 +11,11 @@ namespace warpstep {
 // x [N,K] -> y [N,K] f32, y = x - log(sum exp x), over the last axis.
 struct LogSoftmax {
   static constexpr std::string_view name = "log_softmax";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   bool operator==(const LogSoftmax&) const = default;
 };
 Types infer(const LogSoftmax& op, const Types& in);
@@ -22,8 +25,11 @@ Cost cost(const LogSoftmax& op, const Types& in, const Types& out);
 // d_y, y -> d_x = d_y - exp(y) sum d_y.
 struct LogSoftmaxGrad {
   static constexpr std::string_view name = "log_softmax.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(0), .f32 = F32::inputs, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(0),
+                                   .changes = roles(),
+                                   .f32 = F32::inputs,
+                                   .layout_of = own_layout};
   DType dtype = DType::f32;  // of d_x, that of the logits; set by the precision
   bool operator==(const LogSoftmaxGrad&) const = default;
 };
@@ -38,8 +44,11 @@ std::string text(const LogSoftmaxGrad& op);
 // have any dtype where it is a network's output itself.
 struct Nll {
   static constexpr std::string_view name = "nll";
-  static constexpr OpTraits traits{
-      .kind = OpKind::loss, .in_place = inputs(), .f32 = F32::inputs, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::loss,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::inputs,
+                                   .layout_of = own_layout};
   bool mixed = false;
   double smoothing = 0;
   bool weighted = false;
@@ -56,8 +65,11 @@ std::string text(const Nll& op);
 // state's loss scale.
 struct NllGrad {
   static constexpr std::string_view name = "nll.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t classes = 0;
   bool scaled = false;  // set by the precision
   bool mixed = false;
@@ -75,8 +87,11 @@ std::string text(const NllGrad& op);
 // is at the label.
 struct Top1 {
   static constexpr std::string_view name = "top1";
-  static constexpr OpTraits traits{
-      .kind = OpKind::constant, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::constant,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   bool operator==(const Top1&) const = default;
 };
 Types infer(const Top1& op, const Types& in);
@@ -88,8 +103,11 @@ Cost cost(const Top1& op, const Types& in, const Types& out);
 // scaled: d_logits times the state's loss scale.
 struct SoftmaxXent {
   static constexpr std::string_view name = "softmax_xent";
-  static constexpr OpTraits traits{
-      .kind = OpKind::loss, .in_place = inputs(0), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::loss,
+                                   .in_place = inputs(0),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   bool gradient = false;
   bool scaled = false;  // set by the precision
   bool mixed = false;
@@ -109,8 +127,11 @@ std::string text(const SoftmaxXent& op);
 // Where the backward half of a loss that is no cross-entropy begins, see set_loss().
 struct LossGrad {
   static constexpr std::string_view name = "loss.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   bool scaled = false;  // set by the precision
   bool operator==(const LossGrad&) const = default;
 };

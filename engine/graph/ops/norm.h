@@ -14,8 +14,11 @@ namespace warpstep {
 // from the running statistics, and is the only output.
 struct BatchNorm {
   static constexpr std::string_view name = "batch_norm";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::parameters, .layout_of = 0};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::buffer),
+                                   .f32 = F32::parameters,
+                                   .layout_of = 0};
   double epsilon = 1e-5;
   double momentum = 0.1;
   bool training = true;    // see for_inference()
@@ -40,8 +43,11 @@ std::string text(const BatchNorm& op);
 // g in the dtype of d_y; its d_gamma and d_beta follow.
 struct BatchNormGrad {
   static constexpr std::string_view name = "batch_norm.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::parameters, .layout_of = 1};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::parameters,
+                                   .layout_of = 1};
   BatchNorm norm;
   bool sum = false;            // set by fusion: the gradients of two users of y
   bool shortcut_norm = false;  // set by fusion: where gives_shortcut(), in one rank

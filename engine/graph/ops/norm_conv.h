@@ -22,8 +22,11 @@ std::string_view name(Prologue prologue);
 // there is a shortcut: it ends a residual block, and others read it.
 struct NormConv {
   static constexpr std::string_view name = "norm_conv";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Conv conv;  // without bias, relu and pool
   Prologue prologue = Prologue::none;
   bool operator==(const NormConv&) const = default;
@@ -41,6 +44,7 @@ struct NormFinalize {
   static constexpr std::string_view name = "norm_finalize";
   static constexpr OpTraits traits{.kind = OpKind::derived,
                                    .in_place = inputs(),
+                                   .changes = roles(Role::buffer),
                                    .f32 = F32::parameters,
                                    .layout_of = own_layout};
   BatchNorm norm;
@@ -58,6 +62,7 @@ struct NormApply {
   static constexpr std::string_view name = "norm_apply";
   static constexpr OpTraits traits{.kind = OpKind::derived,
                                    .in_place = inputs(),
+                                   .changes = roles(),
                                    .f32 = F32::parameters,
                                    .layout_of = own_layout};
   BatchNorm norm;
@@ -76,6 +81,7 @@ struct NormConvDataGrad {
   static constexpr std::string_view name = "norm_conv.dgrad";
   static constexpr OpTraits traits{.kind = OpKind::derived,
                                    .in_place = inputs(),
+                                   .changes = roles(),
                                    .f32 = F32::parameters,
                                    .layout_of = own_layout};
   Conv conv;
@@ -91,6 +97,7 @@ struct NormGradApply {
   static constexpr std::string_view name = "norm_apply.dgrad";
   static constexpr OpTraits traits{.kind = OpKind::derived,
                                    .in_place = inputs(0),
+                                   .changes = roles(),
                                    .f32 = F32::parameters,
                                    .layout_of = own_layout};
   bool operator==(const NormGradApply&) const = default;
@@ -101,8 +108,11 @@ Cost cost(const NormGradApply& op, const Types& in, const Types& out);
 // x, scale, bias, d_z -> d_weight of a convolution of max(0, scale x + bias).
 struct NormConvWeightGrad {
   static constexpr std::string_view name = "norm_conv.wgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Conv conv;
   bool operator==(const NormConvWeightGrad&) const = default;
 };

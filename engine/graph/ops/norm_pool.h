@@ -14,6 +14,7 @@ struct NormPool {
   static constexpr std::string_view name = "norm_pool";
   static constexpr OpTraits traits{.kind = OpKind::derived,
                                    .in_place = inputs(),
+                                   .changes = roles(Role::buffer),
                                    .f32 = F32::parameters,
                                    .layout_of = own_layout};
   BatchNorm norm;  // without relu and add
@@ -30,6 +31,7 @@ struct NormPoolGrad {
   static constexpr std::string_view name = "norm_pool.dgrad";
   static constexpr OpTraits traits{.kind = OpKind::derived,
                                    .in_place = inputs(),
+                                   .changes = roles(),
                                    .f32 = F32::parameters,
                                    .layout_of = own_layout};
   MaxPool pool;

@@ -11,6 +11,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/types.h"
+#include "engine/graph/role.h"
 
 namespace warpstep {
 
@@ -89,6 +90,8 @@ struct OpTraits {
   // Whose buffer output 0 may take over: element i needs element i. An op whose in_place_output()
   // says so does that with another output.
   Stated<InputSet> in_place;
+  // The roles of the inputs that a call may change; others stay as they are.
+  Stated<RoleSet> changes;
   Stated<F32> f32;
   Stated<int> layout_of;  // the input in whose layout all operands of its shape are stored
 };

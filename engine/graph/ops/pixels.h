@@ -11,8 +11,11 @@ namespace warpstep {
 // engine/core/pixels.h says of them, to the bit in f32. Nothing learns through it: no adjoint.
 struct Augment {
   static constexpr std::string_view name = "augment";
-  static constexpr OpTraits traits{
-      .kind = OpKind::constant, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::constant,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   PixelPlan plan;
   ImageExtent out;
   DType dtype = DType::f32;  // of y; set by the precision

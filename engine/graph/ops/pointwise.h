@@ -12,8 +12,11 @@ namespace warpstep {
 // the loader has normalised are f32, and only change their dtype and how they are stored.
 struct Normalize {
   static constexpr std::string_view name = "normalize";
-  static constexpr OpTraits traits{
-      .kind = OpKind::constant, .in_place = inputs(), .f32 = F32::inputs, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::constant,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::inputs,
+                                   .layout_of = own_layout};
   static constexpr std::size_t max_channels = 4;
   static constexpr std::array<float, max_channels> ones{1, 1, 1, 1};  // scale that changes nothing
   std::array<float, max_channels> scale{};
@@ -28,8 +31,11 @@ std::string text(const Normalize& op);
 // y = max(0, x), and NaN where x is NaN, as of every relu but those of cuDNN and cublasLt.
 struct Relu {
   static constexpr std::string_view name = "relu";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(0), .f32 = F32::none, .layout_of = 0};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(0),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = 0};
   bool operator==(const Relu&) const = default;
 };
 Types infer(const Relu& op, const Types& in);
@@ -40,8 +46,11 @@ Cost cost(const Relu& op, const Types& in, const Types& out);
 // all but its last axis.
 struct ReluGrad {
   static constexpr std::string_view name = "relu.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(0), .f32 = F32::none, .layout_of = 1};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(0),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = 1};
   bool bias_gradient = false;  // set by fusion
   bool operator==(const ReluGrad&) const = default;
 };
@@ -52,8 +61,11 @@ std::string text(const ReluGrad& op);
 // a + b of one shape. Gradients of a value that is used more than once meet here.
 struct Add {
   static constexpr std::string_view name = "add";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(0, 1), .f32 = F32::none, .layout_of = 1};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(0, 1),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = 1};
   bool operator==(const Add&) const = default;
 };
 Types infer(const Add& op, const Types& in);
@@ -63,8 +75,11 @@ Cost cost(const Add& op, const Types& in, const Types& out);
 // The same elements under another shape: a view, never a call.
 struct Reshape {
   static constexpr std::string_view name = "reshape";
-  static constexpr OpTraits traits{
-      .kind = OpKind::view, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::view,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Shape shape;
   bool operator==(const Reshape&) const = default;
 };
@@ -77,8 +92,11 @@ std::string text(const Reshape& op);
 // whose kernels cannot read the host's.
 struct Upload {
   static constexpr std::string_view name = "upload";
-  static constexpr OpTraits traits{
-      .kind = OpKind::move, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::move,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   bool operator==(const Upload&) const = default;
 };
 Types infer(const Upload& op, const Types& in);
@@ -88,8 +106,11 @@ Cost cost(const Upload& op, const Types& in, const Types& out);
 // visible call.
 struct Reorder {
   static constexpr std::string_view name = "reorder";
-  static constexpr OpTraits traits{
-      .kind = OpKind::move, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::move,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   bool operator==(const Reorder&) const = default;
 };
 Types infer(const Reorder& op, const Types& in);

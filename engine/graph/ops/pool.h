@@ -11,8 +11,11 @@ namespace warpstep {
 // where the maximum is at most 0, so that the adjoint needs neither x nor y.
 struct MaxPool {
   static constexpr std::string_view name = "max_pool";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   static constexpr std::uint8_t none = 255;
   std::int64_t window = 2;
   std::int64_t stride = 2;
@@ -29,8 +32,11 @@ std::string text(const MaxPool& op);
 // the sum of d_x over all but its last axis.
 struct MaxPoolGrad {
   static constexpr std::string_view name = "max_pool.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   MaxPool pool;
   Shape input;
   bool bias_gradient = false;  // set by fusion
@@ -44,8 +50,11 @@ std::string text(const MaxPoolGrad& op);
 // count_include_pad. A window of 0 is the whole image, y [N,1,1,C].
 struct AvgPool {
   static constexpr std::string_view name = "avg_pool";
-  static constexpr OpTraits traits{
-      .kind = OpKind::model, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::model,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t window = 0;
   std::int64_t stride = 1;
   std::int64_t padding = 0;
@@ -59,8 +68,11 @@ std::string text(const AvgPool& op);
 // d_y -> d_x of shape `input`; every element is written.
 struct AvgPoolGrad {
   static constexpr std::string_view name = "avg_pool.dgrad";
-  static constexpr OpTraits traits{
-      .kind = OpKind::derived, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::derived,
+                                   .in_place = inputs(),
+                                   .changes = roles(),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   AvgPool pool;
   Shape input;
   bool operator==(const AvgPoolGrad&) const = default;

@@ -21,8 +21,11 @@ struct BlockSums {
 // state, ring, x: the sums of a block's output.
 struct ActivationStatistics {
   static constexpr std::string_view name = "activation_statistics";
-  static constexpr OpTraits traits{
-      .kind = OpKind::measure, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::measure,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::sums),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t block = 0;   // the row
   std::int64_t blocks = 0;  // rows of a step
   bool operator==(const ActivationStatistics&) const = default;
@@ -36,8 +39,11 @@ std::string text(const ActivationStatistics& op);
 // begins them. In a step that updates nothing, the update's are 0.
 struct UpdateStatistics {
   static constexpr std::string_view name = "update_statistics";
-  static constexpr OpTraits traits{
-      .kind = OpKind::measure, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::measure,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::sums),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Optimizer optimizer;  // the parameter's own rule
   std::int64_t block = 0;
   std::int64_t blocks = 0;

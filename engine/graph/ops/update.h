@@ -40,8 +40,11 @@ std::string text(const Optimizer& optimizer);
 // state: the first call of every training step, see step_state.h.
 struct Clock {
   static constexpr std::string_view name = "clock";
-  static constexpr OpTraits traits{
-      .kind = OpKind::state, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::state,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::state),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Schedule schedule;
   double beta1 = 0;
   double beta2 = 0;
@@ -59,8 +62,11 @@ std::string text(const Clock& op);
 // accumulates. The copy is the parameter in the dtype that the step computes in.
 struct Update {
   static constexpr std::string_view name = "update";
-  static constexpr OpTraits traits{
-      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::update,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::parameter, Role::moment, Role::copy),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Optimizer optimizer;
   bool copy = false;  // set by the precision
   std::size_t operands() const { return idx(3 + optimizer.moments() + (copy ? 1 : 0)); }
@@ -75,8 +81,11 @@ std::string text(const Update& op);
 // rest. Made by fusion.
 struct UpdateAll {
   static constexpr std::string_view name = "update_all";
-  static constexpr OpTraits traits{
-      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::update,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::parameter, Role::moment, Role::copy),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   Optimizer optimizer;
   bool copy = false;
   bool operator==(const UpdateAll&) const = default;
@@ -94,8 +103,11 @@ std::string text(const UpdateAll& op);
 // combine what they found.
 struct CheckGradients {
   static constexpr std::string_view name = "check_gradients";
-  static constexpr OpTraits traits{
-      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::update,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::state),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   double clip_norm = 0;
   bool operator==(const CheckGradients&) const = default;
 };
@@ -108,8 +120,11 @@ std::string text(const CheckGradients& op);
 // the others. Only the last one's state lets the updates that follow happen, see StepState::update.
 struct Accumulate {
   static constexpr std::string_view name = "accumulate";
-  static constexpr OpTraits traits{
-      .kind = OpKind::state, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::state,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::accumulator),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t steps = 1;
   bool operator==(const Accumulate&) const = default;
 };
@@ -125,8 +140,11 @@ std::string text(const Accumulate& op);
 // Made by passes/reduce.h.
 struct AllReduce {
   static constexpr std::string_view name = "all_reduce";
-  static constexpr OpTraits traits{
-      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::update,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::gradient, Role::accumulator),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t ranks = 1;
   bool to_owners = false;
   bool operator==(const AllReduce&) const = default;
@@ -140,8 +158,11 @@ std::string text(const AllReduce& op);
 // passes/reduce.h.
 struct AllGather {
   static constexpr std::string_view name = "all_gather";
-  static constexpr OpTraits traits{
-      .kind = OpKind::update, .in_place = inputs(), .f32 = F32::none, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::update,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::parameter, Role::copy),
+                                   .f32 = F32::none,
+                                   .layout_of = own_layout};
   std::int64_t ranks = 1;
   bool operator==(const AllGather&) const = default;
 };
@@ -160,6 +181,7 @@ struct LarsScale {
   static constexpr std::string_view name = "lars";
   static constexpr OpTraits traits{.kind = OpKind::update,
                                    .in_place = inputs(),
+                                   .changes = roles(Role::state, Role::gradient, Role::accumulator),
                                    .f32 = F32::parameters,
                                    .layout_of = own_layout};
   double trust = 0.001;
@@ -177,6 +199,7 @@ struct Average {
   static constexpr std::string_view name = "average";
   static constexpr OpTraits traits{.kind = OpKind::update,
                                    .in_place = inputs(),
+                                   .changes = roles(Role::average),
                                    .f32 = F32::parameters,
                                    .layout_of = own_layout};
   double decay = 0.999;
@@ -189,8 +212,11 @@ std::string text(const Average& op);
 // loss, top-1 count if there is one, state, ring: the last call of a training step, see StepReport.
 struct Report {
   static constexpr std::string_view name = "report";
-  static constexpr OpTraits traits{
-      .kind = OpKind::state, .in_place = inputs(), .f32 = F32::inputs, .layout_of = own_layout};
+  static constexpr OpTraits traits{.kind = OpKind::state,
+                                   .in_place = inputs(),
+                                   .changes = roles(Role::report),
+                                   .f32 = F32::inputs,
+                                   .layout_of = own_layout};
   bool operator==(const Report&) const = default;
 };
 Types infer(const Report& op, const Types& in);

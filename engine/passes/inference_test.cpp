@@ -103,7 +103,7 @@ TEST(ForInference, ComputesWithWhatTrainingCollected) {
 // x, a buffer [1] -> x; each training step that computes it adds 1 to the buffer.
 class Counted final : public CustomOp {
  public:
-  enum class Form { training, inference, wrong };
+  enum class Form { training, inference, wrong, infinite };
   explicit Counted(Form form = Form::training, Form used = Form::inference)
       : form_(form), used_(used) {}
   std::string_view name() const override { return "counted"; }
@@ -116,7 +116,9 @@ class Counted final : public CustomOp {
   std::unique_ptr<Kernel> bind(std::string_view, const Graph& graph,
                                const Node& node) const override {
     return std::make_unique<Loop>(graph.value(node.in[0]).type.shape.count(),
-                                  form_ == Form::training ? 1.0 : 0.0);
+                                  form_ == Form::training   ? 1.0
+                                  : form_ == Form::infinite ? HUGE_VAL
+                                                            : 0.0);
   }
 
  private:
@@ -132,13 +134,14 @@ class Counted final : public CustomOp {
   Form form_, used_;
 };
 
-Graph counting(bool read, Counted::Form used = Counted::Form::inference) {
+Graph counting(bool read, Counted::Form used = Counted::Form::inference,
+               Counted::Form form = Counted::Form::training) {
   Graph g;
   const std::vector<float> half{0.5F, 0.5F, 0.5F};
   const Tensor images = g.input("images", {DType::u8, {4, 2, 2, 3}});
   const Tensor h = linear("fc", flatten(normalize(images, half, half)), {.out = 3});
   const Tensor seen = g.buffer("seen", {1}, {0});
-  const auto op = std::make_shared<Counted>(Counted::Form::training, used);
+  const auto op = std::make_shared<Counted>(form, used);
   const Tensor same = custom("count", op, {h, seen});
   cross_entropy(read ? same : h, g.input("labels", {DType::i32, {4}}));
   return g;
@@ -162,6 +165,15 @@ TEST(OpWithABuffer, ChangesItInTrainingStepsAlone) {
     }
     EXPECT_EQ(store.read_buffer(0), std::vector<float>{3});
   }
+}
+
+TEST(OpWithABuffer, IsNamedWhereItMakesTheBufferInfinite) {
+  Stepping step(compile_step(counting(true, Counted::Form::inference, Counted::Form::infinite), {}),
+                open_backend("ref"));
+  step.program.store().initialize(5);
+  step.load(1);
+  EXPECT_THAT([&] { numerics_runner(step.program)->step(); },
+              ThrowsMessage<NumericError>(HasSubstr("count/counted (forward")));
 }
 
 TEST(OpWithABuffer, HasTheSameOutputsInInference) {

@@ -55,7 +55,7 @@ struct Custom {
   static constexpr std::string_view name = "custom";  // its own name is op->name()
   static constexpr OpTraits traits{.kind = OpKind::model,
                                    .in_place = inputs(),
-                                   .changes = roles(),
+                                   .changes = roles(Role::buffer),
                                    .f32 = F32::none,
                                    .layout_of = own_layout};
   std::shared_ptr<const CustomOp> op;

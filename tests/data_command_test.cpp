@@ -170,6 +170,12 @@ TEST_F(DataCommand, TurnsTextIntoTokens) {
   const Result trained = run("tokenize " + (folder_ / "a.txt") + " " + (folder_ / "bpe") +
                              " --tokenizer bpe --vocab-size 260 --format llmc --end-of-text");
   EXPECT_THAT(trained.out, HasSubstr("tokenizer bpe, vocabulary 260"));
+  EXPECT_THAT(trained.err, Not(HasSubstr("note")));
+  const Result small = run("tokenize " + (folder_ / "a.txt") + " " + (folder_ / "small") +
+                           " --tokenizer bpe --vocab-size 1000");
+  EXPECT_EQ(small.code, 0);
+  EXPECT_THAT(small.err, AllOf(HasSubstr("note: the vocabulary has 2"),
+                               HasSubstr("fewer than --vocab-size 1000: in the text that merges")));
   EXPECT_THAT(trained.err, IsEmpty());
   EXPECT_THAT(
       run("tokenize " + texts + (folder_ / "byte") + " --tokenizer byte --vocab-size 300").err,

@@ -86,7 +86,7 @@ class BytePairTokenizer final : public Tokenizer {
         serial_(next_serial()) {}
 
   std::string name() const override {
-    if (vocabulary_.merges.empty()) return "byte";
+    if (vocabulary_.tokens.size() == 256) return "byte";
     if (vocabulary_.merges.size() != gpt2_merges) return "bpe";
     Hash hash;
     for (const std::string& token : vocabulary_.tokens) hash.add(std::string_view(token));

@@ -280,7 +280,6 @@ TEST_F(Text, TrainsTheMostFrequentPairs) {
   MergeTrainer trainer;
   for (int i = 0; i < 5; ++i) trainer.add("low low low lower");
   trainer.add(" newest newest newest");
-  trainer.add(std::string(2000, 'q'));  // no word
   const BytePairVocabulary vocabulary = trainer.train(1000);
   std::vector<std::string> made;
   for (const Merge& merge : vocabulary.merges)
@@ -289,11 +288,36 @@ TEST_F(Text, TrainsTheMostFrequentPairs) {
   ASSERT_GE(made.size(), 6U);
   EXPECT_THAT(std::vector(made.begin(), made.begin() + 3), ElementsAre("lo", "low", " low"));
   EXPECT_THAT(made, ::testing::Contains(" newest"));
-  for (const std::string& token : made) EXPECT_EQ(token.find('q'), std::string::npos);
   EXPECT_EQ(vocabulary.tokens.size(), 257 + made.size());
   EXPECT_EQ(trainer.train(258).merges.size(), 1U);
   EXPECT_EQ(trainer.train(257).merges.size(), 0U);
+  EXPECT_EQ(make_byte_pair_tokenizer(trainer.train(257))->name(), "bpe");  // of 257 tokens
   EXPECT_THROW(trainer.train(256), UsageError);
+}
+
+// One line of letters without spaces is one piece of GPT-2's pattern.
+TEST_F(Text, TrainsOnPartsOfLongPieces) {
+  std::uint32_t state = 1;
+  std::string line;
+  for (int i = 0; i < 5'000'000; ++i) {  // more than the parts that are kept
+    state = state * 1664525 + 1013904223;
+    line += "ACGT"[state >> 30];
+  }
+  MergeTrainer trainer;
+  trainer.add(line);
+  EXPECT_EQ(trainer.train(264).tokens.size(), 264U);
+
+  // 1,025 bytes, whose characters would be broken at 1,024.
+  MergeTrainer characters;
+  std::string text = "aa";
+  for (int i = 0; i < 341; ++i) text += "東";
+  characters.add(text);
+  const BytePairVocabulary vocabulary = characters.train(260);
+  ASSERT_EQ(vocabulary.merges.size(), 3U);
+  EXPECT_EQ(vocabulary.tokens[257], "東");
+  MergeTrainer bytes;  // no text at all
+  bytes.add(std::string(5000, '\x80'));
+  EXPECT_EQ(bytes.train(258).tokens[256], "\x80\x80");
 }
 
 // With the published files: WARPSTEP_GPT2_MERGES names vocab.bpe, WARPSTEP_TINY_SHAKESPEARE the

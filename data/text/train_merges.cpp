@@ -30,6 +30,7 @@ struct CountedWord {
 struct PairUse {
   std::int64_t count = 0;            // in all words
   std::vector<std::uint32_t> words;  // that had it when they were changed; some may not any more
+  bool is_changed = false;           // since the last merge
 };
 
 struct PairEntry {
@@ -44,7 +45,10 @@ class PairMerger {
  public:
   explicit PairMerger(std::vector<CountedWord> words) : words_(std::move(words)) {
     for (std::uint32_t word = 0; word < words_.size(); ++word) count(word, 1);
-    for (const auto& [pair, use] : uses_) queue_.push({use.count, pair});
+    for (auto& [pair, use] : uses_) {
+      queue_.push({use.count, pair});
+      use.is_changed = false;
+    }
     changed_.clear();
   }
 
@@ -59,10 +63,9 @@ class PairMerger {
       replace(words_[word].tokens, best.pair, merged);
       count(word, 1);
     }
-    std::ranges::sort(changed_);
-    changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
     for (const Pair& pair : changed_) {
       const auto found = uses_.find(pair);
+      found->second.is_changed = false;
       if (found->second.count == 0)
         uses_.erase(found);
       else
@@ -107,15 +110,25 @@ class PairMerger {
       PairUse& use = uses_[pair];
       use.count += sign * words_[word].count;
       if (sign > 0 && (use.words.empty() || use.words.back() != word)) use.words.push_back(word);
-      changed_.push_back(pair);
+      if (!use.is_changed) changed_.push_back(pair);
+      use.is_changed = true;
     }
   }
 
   std::vector<CountedWord> words_;
   std::unordered_map<Pair, PairUse, PairHash> uses_;
   std::priority_queue<PairEntry> queue_;
-  std::vector<Pair> changed_;  // since the last merge
+  std::vector<Pair> changed_;  // since the last merge, each once
 };
+
+// Bytes of the first part of a long piece, which ends before a character if it is text.
+std::size_t first_part(std::string_view piece) {
+  constexpr std::size_t most = MergeTrainer::longest_word;
+  if (piece.size() <= most) return piece.size();
+  for (std::size_t end = most; end > most - 4; --end)
+    if ((static_cast<unsigned char>(piece[end]) & 0xc0) != 0x80) return end;
+  return most;
+}
 
 }  // namespace
 
@@ -124,12 +137,27 @@ void MergeTrainer::add(std::string_view text) {
     const std::size_t bytes = first_piece(text);
     const std::string_view piece = text.substr(0, bytes);
     text.remove_prefix(bytes);
-    if (bytes > longest_piece) continue;
+    if (bytes > longest_word) {
+      add_long(piece);
+      continue;
+    }
     const auto found = counts_.find(piece);
     if (found != counts_.end())
       ++found->second;
     else
       counts_.emplace(piece, 1);
+  }
+}
+
+void MergeTrainer::add_long(std::string_view piece) {
+  while (!piece.empty()) {
+    const std::size_t bytes = first_part(piece);
+    if (parts_seen_++ % parts_stride_ == 0) parts_.emplace_back(piece.substr(0, bytes));
+    piece.remove_prefix(bytes);
+    if (parts_.size() <= most_parts) continue;
+    for (std::size_t i = 0; 2 * i < parts_.size(); ++i) parts_[i].swap(parts_[2 * i]);
+    parts_.resize((parts_.size() + 1) / 2);
+    parts_stride_ *= 2;
   }
 }
 
@@ -140,8 +168,9 @@ BytePairVocabulary MergeTrainer::train(std::int64_t size) const {
                      least, end_of_text_name);
   const std::unique_ptr<Tokenizer> bytes = make_byte_pair_tokenizer(byte_pair_vocabulary({}));
   std::vector<CountedWord> words;
-  words.reserve(counts_.size());
+  words.reserve(counts_.size() + parts_.size());
   for (const auto& [piece, count] : counts_) words.push_back({bytes->encode(piece), count});
+  for (const std::string& part : parts_) words.push_back({bytes->encode(part), parts_stride_});
   std::ranges::sort(words, {}, &CountedWord::tokens);  // the map's order is not portable
   PairMerger merger(std::move(words));
   std::vector<Pair> merges;

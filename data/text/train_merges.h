@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "data/text/tokenizer.h"
 
@@ -13,8 +14,10 @@ namespace warpstep::data {
 
 class MergeTrainer {
  public:
-  // Pieces longer than this are no words; they are not counted, which bounds the time per merge.
-  static constexpr std::size_t longest_piece = 1024;
+  // Bytes. Longer pieces (a line of DNA, base64) are cut into parts, between characters, and
+  // counted by at most so many of the parts, evenly spaced: that bounds the time per merge.
+  static constexpr std::size_t longest_word = 1024;
+  static constexpr std::size_t most_parts = 4096;
 
   // Counts the pieces of a text. Memory grows with the number of different pieces.
   void add(std::string_view text);
@@ -30,7 +33,11 @@ class MergeTrainer {
       return std::hash<std::string_view>()(text);
     }
   };
+  void add_long(std::string_view piece);
+
   std::unordered_map<std::string, std::int64_t, PieceHash, std::equal_to<>> counts_;
+  std::vector<std::string> parts_;  // of long pieces: every `parts_stride_`th
+  std::int64_t parts_seen_ = 0, parts_stride_ = 1;
 };
 
 }  // namespace warpstep::data

@@ -165,6 +165,11 @@ Run declare_data_tokenize(Parser parser) {
     const data::TokenizeSummary summary = data::tokenize(texts, out, *options);
     const double seconds = static_cast<double>(now_ns() - begin_ns) / 1e9;
     print_summary(out, summary, seconds);
+    const bool is_trained = options->tokenizer == "bpe" && options->merges.empty();
+    if (is_trained && summary.vocabulary < options->vocabulary)
+      say("note: the vocabulary has {} tokens, fewer than --vocab-size {}: in the text that merges "
+          "are trained on no other pair of tokens occurs twice within a word\n",
+          summary.vocabulary, options->vocabulary);
     return done;
   };
 }

@@ -101,6 +101,10 @@ std::uint32_t TokenSet::token(std::uint64_t i) const {
   return value;
 }
 
+TokenSet TokenSet::below(std::int64_t vocabulary) const {
+  return {parts_, format_, type_, vocabulary};
+}
+
 TokenSet TokenSet::part(std::uint64_t begin, std::uint64_t size) const {
   if (begin > size_ || size > size_ - begin)
     fail<UsageError>("{}: has {} tokens, no part of {} from number {} on", path(), size_, size,

@@ -41,9 +41,10 @@ class TokenSet {
   StoredType type() const { return type_; }
   std::uint64_t size() const { return size_; }  // tokens
   std::int64_t vocabulary() const { return vocabulary_; }
-  std::string path() const;                    // of the first file
-  std::vector<std::string> paths() const;      // of all files
-  std::uint32_t token(std::uint64_t i) const;  // i below size()
+  std::string path() const;                       // of the first file
+  std::vector<std::string> paths() const;         // of all files
+  std::uint32_t token(std::uint64_t i) const;     // i below size()
+  TokenSet below(std::int64_t vocabulary) const;  // the same, whose ids must be below
   // Tokens [begin, begin + size) as a set of its own; throws UsageError when there are fewer.
   TokenSet part(std::uint64_t begin, std::uint64_t size) const;
 

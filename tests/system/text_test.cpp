@@ -392,6 +392,38 @@ TEST_F(Text, IsEvaluatedWithItsOwnVocabulary) {
                                   "knows 7 tokens"));
 }
 
+// The tokens are the same with and without the tokenizer.json beside them.
+TEST_F(Text, ContinuesWhereATokenizerAppearsOrDisappears) {
+  const std::string file = data_ + "/tokenizer.json", away = folder_ / "away.json";
+  put(folder_ / "text", std::string("abcdefghi"));
+  ASSERT_EQ(run({"data", "tokenize", folder_ / "text", folder_ / "letters", "--tokenizer", "char",
+                 "--val-fraction", "0"})
+                .exit_code,
+            0);
+  std::filesystem::copy_file(folder_ / "letters/tokenizer.json", away);
+  for (const bool appears : {true, false}) {
+    std::filesystem::remove_all(out_);
+    if (!appears) std::filesystem::copy_file(away, file);
+    const std::int64_t own = appears ? 7 : 9;
+    ASSERT_EQ(run(with(start(out_), "--steps", "2")).exit_code, 0);
+    ASSERT_EQ(read_json(out_ + "/config.json")["data"]["vocabulary"], own);
+    if (appears)
+      std::filesystem::copy_file(away, file);
+    else
+      std::filesystem::remove(file);
+    const Ended evaluated = run({"eval", out_, "--json"});
+    EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+    const Ended resumed = run({"train", "--resume", out_, "--steps", "4"});
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_THAT(resumed.err, HasSubstr(fmt::format("the run continues with its own {}", own)));
+    EXPECT_EQ(read_json(out_ + "/config.json")["data"]["vocabulary"], own);
+    EXPECT_EQ(run({"eval", out_}).exit_code, 0);
+    const Ended sampled = run({"sample", out_, "--prompt", "ab", "--tokens", "3"});
+    EXPECT_EQ(sampled.exit_code, 0) << sampled.err;
+    std::filesystem::remove(file);
+  }
+}
+
 TEST_F(Text, RefusesWhatIsNoPlugin) {
   const auto error = [&](const std::string& file) {
     return run({"explain", "--plugin", file, "gpt2-nano"}).err;

@@ -287,31 +287,6 @@ void require_same_tokenizer(const Subject& subject, const data::TokenData& data)
       *theirs, own.string(), shell_word(own.string()));
 }
 
-// The tokens that a run knows; 0: its configuration does not say.
-std::int64_t vocabulary_of_run(const Subject& subject) {
-  const std::uint64_t stored = fields::count(fields::child(subject.config(), "data"), "vocabulary");
-  return stored <= std::uint64_t{1} << 31 ? static_cast<std::int64_t>(stored) : 0;
-}
-
-// The model is the run's, also where other data have fewer tokens.
-void use_vocabulary_of_run(const Subject& subject, Source& source) {
-  const std::int64_t own = vocabulary_of_run(subject), of_data = source.text->vocabulary;
-  if (own == 0 || own == of_data) return;
-  const models::Model& model = models::find(subject.options.model);
-  const std::int64_t known = std::max(
-      own, models::resolve_settings(model, subject.options.model_option).whole_or("vocabulary", 0));
-  if (of_data > known)
-    fail<DataError>(
-        "{}: the data have a vocabulary of {} ({}), and the run knows {} tokens; evaluate on "
-        "tokens "
-        "that the tokenizer of the run has made",
-        source.path(), of_data, source.text->vocabulary_from, known);
-  auto text = std::make_shared<data::TokenData>(*source.text);
-  text->vocabulary = own;
-  text->vocabulary_from = subject.checkpoint().string();
-  source.text = std::move(text);
-}
-
 // Names of classes that only count them say nothing.
 bool are_numbers(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -333,7 +308,8 @@ void note_other_names(const data::Dataset& set, const std::vector<std::string>& 
 void require_same_kind(const Subject& subject, Source& source) {
   if (source.is_text()) {
     require_same_tokenizer(subject, *source.text);
-    return use_vocabulary_of_run(subject, source);
+    use_vocabulary_of_run(subject.config(), subject.checkpoint().string(), subject.options, source);
+    return;
   }
   const auto& then = fields::child(subject.config(), "data");
   const std::string shape = fields::text(then, "image_shape");

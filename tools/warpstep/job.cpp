@@ -24,6 +24,20 @@ bool is_measured(const Resumed& resumed, const RunOptions& options) {
          options.std == resumed.options.std;
 }
 
+// A tokenizer.json that was put beside the tokens, or taken away, changes no token.
+void keep_vocabulary(const Resumed& resumed, const RunOptions& options, Job& job) {
+  const auto before = job.training.text;
+  bool changed = false;
+  for (Source* source : {&job.training, &job.test})
+    changed |=
+        use_vocabulary_of_run(*resumed.config, resumed.checkpoint.string(), options, *source);
+  if (!changed) return;
+  say("note: {}: the vocabulary has {} tokens now (by {}); the run continues with its own {}\n",
+      job.training.path(), before->vocabulary, data::shown(before->vocabulary_from),
+      job.training.text->vocabulary);
+  job.data = data_json(options, job.training, job.test);
+}
+
 }  // namespace
 
 Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allow_changed_data) {
@@ -43,6 +57,7 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
     job.data = data_json(options, job.training, job.test);
     if (resumed && !allow_changed_data)
       require_same_data(*resumed, job.data, job.training, job.test);
+    if (resumed && job.training.is_text()) keep_vocabulary(*resumed, options, job);
   });
   job.measured = options.mean.empty() || (resumed && is_measured(*resumed, options));
   timed(statistics_name, [&] { resolve_normalization(options, job.training, job.test); });

@@ -132,7 +132,9 @@ Json text_json(const RunOptions& options, const Source& training, const Source& 
             {"fingerprint", hex(training.tokens.fingerprint())},
             {"test_tokens", test.tokens.size()},
             {"test_fingerprint", hex(test.tokens.fingerprint())}};
-  if (training.text->tokenizer) json["tokenizer"] = *training.text->tokenizer;
+  // One beside data that had none when the run began may know more tokens than the run.
+  if (training.text->tokenizer == training.text->vocabulary_from)
+    json["tokenizer"] = *training.text->tokenizer;
   return json;
 }
 

@@ -136,6 +136,29 @@ std::int64_t sequence_of(const RunOptions& options, const models::Model& model) 
   return sequence;
 }
 
+bool use_vocabulary_of_run(const Json& config, const std::string& from, const RunOptions& options,
+                           Source& source) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 31;
+  const std::uint64_t stored = fields::count(fields::child(config, "data"), "vocabulary");
+  const auto own = static_cast<std::int64_t>(stored <= most ? stored : 0);
+  const std::int64_t of_data = source.text->vocabulary;
+  if (own == 0 || own == of_data) return false;  // 0: the configuration does not say
+  const std::int64_t known =
+      std::max(own, models::resolve_settings(models::find(options.model), options.model_option)
+                        .whole_or("vocabulary", 0));
+  if (of_data > known && source.tokens.largest() >= known)
+    fail<DataError>(
+        "{}: the data have a vocabulary of {} ({}), and the run knows {} tokens; use tokens that "
+        "the tokenizer of the run has made",
+        source.path(), of_data, source.text->vocabulary_from, known);
+  auto text = std::make_shared<data::TokenData>(*source.text);
+  text->vocabulary = own;
+  text->vocabulary_from = from;
+  source.text = std::move(text);
+  source.tokens = source.tokens.below(std::min(source.tokens.vocabulary(), known));
+  return true;
+}
+
 namespace {
 
 Source open_text(const RunOptions& options, const models::Model& model, data::Split split,

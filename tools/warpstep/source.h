@@ -12,6 +12,7 @@
 #include "engine/run/program.h"
 #include "models/build.h"
 #include "models/zoo.h"
+#include "tools/warpstep/json.h"
 #include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
@@ -54,6 +55,12 @@ Source open_source(const RunOptions& options, const models::Model& model, data::
 // The same of images that are no split of the run's data.
 Source source_of(const RunOptions& options, const models::Model& model,
                  std::shared_ptr<const data::Dataset> images, data::Split as);
+
+// Of text: the vocabulary becomes that of the run with this `config`, because its model has as many
+// tokens; data without a tokenizer.json count fewer. `from`: the run's checkpoint, for messages.
+// Returns whether it was another one. DataError if the tokens have ids that the run does not know.
+bool use_vocabulary_of_run(const Json& config, const std::string& from, const RunOptions& options,
+                           Source& source);
 
 // Tokens in a sequence of text: --sequence, or the model's context. UsageError if there is neither.
 std::int64_t sequence_of(const RunOptions& options, const models::Model& model);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
@@ -75,6 +76,7 @@ void ProgressLine::clear() {
 }
 
 std::string ProgressLine::line_at(const StepRecord& r, std::uint64_t now) {
+  since_line_ += r.score;
   if (begin_ns_ == 0) {
     begin_ns_ = last_shown_ns_ = now;
     first_step_ = r.step;
@@ -88,9 +90,16 @@ std::string ProgressLine::line_at(const StepRecord& r, std::uint64_t now) {
   const double wall_seconds = static_cast<double>(now - begin_ns_) * 1e-9 / steps;
   const std::string compute =
       throughput_.text(static_cast<double>(times_.total_ns()) * 1e-9 / steps);
-  return fmt::format("epoch {}{}  step {}/{}  loss {}  {}  {}{} {}/s  {}{} left", r.epoch,
-                     epochs_ ? fmt::format("/{}", epochs_) : "", r.step_in_epoch, r.steps_per_epoch,
-                     loss_text(r.epoch_score.loss()), quality_text(r.epoch_score, items_),
+  // An epoch of text may take days, and its mean remembers the untrained model.
+  const bool is_text = items_ == Items::tokens;
+  if (since_line_.count > 0) last_line_ = std::exchange(since_line_, {});
+  const Score& score = is_text ? last_line_ : r.epoch_score;
+  const std::string place = is_text ? fmt::format("step {}/{}", r.step, total_steps_)
+                                    : fmt::format("epoch {}{}  step {}/{}", r.epoch,
+                                                  epochs_ ? fmt::format("/{}", epochs_) : "",
+                                                  r.step_in_epoch, r.steps_per_epoch);
+  return fmt::format("{}  loss {}  {}  {}{} {}/s  {}{} left", place, loss_text(score.loss()),
+                     quality_text(score, items_),
                      r.gradient_norm > 0 ? fmt::format("gradients {:.3g}  ", r.gradient_norm) : "",
                      grouped(static_cast<std::int64_t>(per_second(count_, times_))), name(items_),
                      compute.empty() ? "" : compute + "  ",

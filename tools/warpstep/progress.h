@@ -45,6 +45,8 @@ class ProgressLine final : public TrainObserver {
   std::uint64_t first_step_ = 0;
   StepTimes times_;         // of the steps after the first
   std::int64_t count_ = 0;  // images or tokens in them
+  Score since_line_;        // of the steps since the last line
+  Score last_line_;         // of the steps before it
   std::uint64_t begin_ns_ = 0, last_shown_ns_ = 0;
   std::uint64_t epoch_end_step_ = 0;
 };

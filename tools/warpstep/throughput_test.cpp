@@ -97,6 +97,27 @@ TEST(ProgressLine, HasTheSpeedOfTheStepsAloneAndTheTimeOfAll) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
+// Within the only epoch of a text run the epoch's mean says how training began.
+TEST(ProgressLine, OfTextHasTheLossSinceTheLastLineAndTheStepsOfTheRun) {
+  ProgressLine line(0, 500, Items::tokens, {.flops_per_step = 0, .peak = {}});
+  std::uint64_t now = 1'000'000'000;
+  const auto step = [&](std::uint64_t number, double loss, std::uint64_t ns) {
+    StepRecord r{.step = number, .epoch = 1, .step_in_epoch = number, .steps_per_epoch = 9000};
+    r.count = 10;
+    if (loss > 0) r.score = {.loss_sum = 10 * loss, .correct = 0, .count = 10, .weight = 10};
+    r.epoch_score = {.loss_sum = 90, .correct = 0, .count = 10, .weight = 10};
+    r.times.kernels_ns = 1'000'000;
+    return line.line_at(r, now += ns);
+  };
+  EXPECT_EQ(step(1, 4, 0), "");
+  EXPECT_EQ(step(2, 3, 1'000'000), "");
+  EXPECT_TRUE(step(3, 2, 11'000'000'000).starts_with("step 3/500  loss 3.0000  perplexity 20.09"));
+  EXPECT_EQ(step(4, 2, 1'000'000), "");
+  EXPECT_TRUE(step(5, 1, 11'000'000'000).starts_with("step 5/500  loss 1.5000  "));
+  EXPECT_TRUE(step(6, 0, 11'000'000'000).starts_with("step 6/500  loss 1.5000  "))
+      << "of a skipped step there is none";
+}
+
 TEST(Roofline, OfAGpuIsThatOfItsDataSheet) {
   const Graph step = step_of("mlp");
   const Json peaks{{"flops_per_second", {{"bf16", 989.4e12}}}, {"bytes_per_second", 4.8e12}};

@@ -54,13 +54,14 @@ bool finite(const CurvePoint& point) {
 }
 
 Axis epoch_axis(const CurveData& data) {
-  double last = 1;
+  double last = 0;
   for (const auto* points : {&data.step_loss, &data.train_loss, &data.train_accuracy,
                              &data.validation_loss, &data.validation_accuracy})
     for (const CurvePoint& point : *points)
       if (std::isfinite(point.epoch)) last = std::max(last, point.epoch);
-  Axis axis = round_axis(0, last);
-  return {0, last, std::max(1.0, axis.step)};
+  if (last <= 0) last = 1;
+  const double step = round_axis(0, last).step;
+  return {0, last, last < 1 ? step : std::max(1.0, step)};
 }
 
 // Beyond this a loss is as good as infinite, and axes are computed without overflow.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -31,6 +32,7 @@ class CurvesTest : public testing::Test {
   struct Counts {
     int width = 0, height = 0;
     int blue = 0, red = 0;  // pixels clearly of the colour of training, of validation
+    int last_blue = 0;      // the rightmost of training within the axes of the left panel
   };
 
   Counts draw(const CurveData& data) const {
@@ -46,6 +48,8 @@ class CurvesTest : public testing::Test {
       for (int x = 0; x < counts.width; ++x) {
         const int blue = row[4 * x], red = row[4 * x + 2];
         counts.blue += blue - red > 100;
+        if (blue - red > 100 && y > 210 && x < 1200)
+          counts.last_blue = std::max(counts.last_blue, x);
         counts.red += red - blue > 100;
       }
     return counts;
@@ -120,6 +124,16 @@ TEST_F(CurvesTest, OnePointIsSeen) {
   data = {};
   data.step_loss = {{0.1, 2.3}};
   EXPECT_GT(draw(data).blue, 20);
+}
+
+TEST_F(CurvesTest, APartOfAnEpochTakesTheWholeWidth) {
+  for (const double epochs : {0.02, 0.7, 3.0}) {
+    CurveData data = sample();
+    for (auto* points : {&data.step_loss, &data.train_loss, &data.train_accuracy,
+                         &data.validation_loss, &data.validation_accuracy})
+      for (CurvePoint& point : *points) point.epoch *= epochs / 8;
+    EXPECT_GT(draw(data).last_blue, 1140) << epochs;  // of an axis that ends at 1160
+  }
 }
 
 TEST_F(CurvesTest, NoDataGiveEmptyAxes) {

@@ -201,6 +201,7 @@ void read_tokenizer(TokenData& data, const std::string& spec) {
     const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(path);
     data.tokenizer = path;
     data.tokenizer_name = tokenizer->name();
+    data.end_of_text = tokenizer->end_of_text();
     data.vocabulary = tokenizer->vocabulary();
     data.vocabulary_from = path;
   } catch (const UnsupportedTokenizer& error) {

@@ -24,6 +24,16 @@ std::uint32_t convert(std::span<const std::uint8_t> bytes, std::span<std::int32_
 }
 
 template <class Token>
+bool contains(std::span<const std::uint8_t> bytes, std::uint32_t id) {
+  Token value = 0;
+  for (std::size_t i = 0; i < bytes.size(); i += sizeof value) {
+    std::memcpy(&value, bytes.data() + i, sizeof value);
+    if (value == id) return true;
+  }
+  return false;
+}
+
+template <class Token>
 std::uint32_t largest_of(std::span<const std::uint8_t> bytes) {
   Token largest = 0;
   for (std::size_t i = 0; i < bytes.size(); i += sizeof(Token)) {
@@ -148,6 +158,25 @@ void TokenSet::will_need(std::uint64_t begin, std::uint64_t tokens) const {
              part.file->will_need(part.offset + first * size_bytes(type_),
                                   count * size_bytes(type_));
            });
+}
+
+bool TokenSet::has(std::uint32_t id) const {
+  constexpr std::uint64_t run = std::uint64_t{1} << 20, most_runs = 16;
+  const std::uint64_t runs = (size_ + run - 1) / run, looked_at = std::min(runs, most_runs);
+  const auto bytes = static_cast<std::uint64_t>(size_bytes(type_));
+  std::vector<std::uint8_t> scratch;
+  bool found = false;
+  for (std::uint64_t i = 0; i < looked_at && !found; ++i) {
+    const std::uint64_t begin = i * runs / looked_at * run;
+    each_run(begin, std::min(run, size_ - begin),
+             [&](const Part& part, std::uint64_t first, std::uint64_t count, std::uint64_t) {
+               const auto view =
+                   part.file->view(part.offset + first * bytes, count * bytes, scratch);
+               found = found || (type_ == StoredType::u16 ? contains<std::uint16_t>(view, id)
+                                                          : contains<std::uint32_t>(view, id));
+             });
+  }
+  return found;
 }
 
 std::uint64_t TokenSet::fingerprint() const {

@@ -53,6 +53,8 @@ class TokenSet {
   void read(std::uint64_t begin, std::span<std::int32_t> tokens) const;
   // Asks the system to read them soon; about a microsecond, and never an error.
   void will_need(std::uint64_t begin, std::uint64_t tokens) const;
+  // Whether a token occurs in the set; of a large one in 16 Mi tokens, in evenly spaced runs.
+  bool has(std::uint32_t id) const;
   std::uint64_t fingerprint() const;  // of the size and 64 Ki tokens, evenly spaced
   std::uint32_t largest() const;      // reads all tokens, at the speed of the disk; 0 if none
   void check_unchanged() const;       // throws DataError for a file replaced or modified since
@@ -90,9 +92,10 @@ struct TokenData {
   // The tokenizer's, else that of a safetensors file's metadata or of llm.c's header, else the
   // largest id + 1 (which reads all tokens).
   std::int64_t vocabulary = 0;
-  std::string vocabulary_from;           // for messages: a path, "the largest id"
-  std::optional<std::string> tokenizer;  // path of tokenizer.json, next to the tokens
-  std::string tokenizer_name;            // "gpt2", "bpe", "byte" or "char"; empty: there is none
+  std::string vocabulary_from;              // for messages: a path, "the largest id"
+  std::optional<std::string> tokenizer;     // path of tokenizer.json, next to the tokens
+  std::string tokenizer_name;               // "gpt2", "bpe", "byte" or "char"; empty: there is none
+  std::optional<std::int32_t> end_of_text;  // the tokenizer's
   std::optional<std::string> unused_tokenizer;  // path of one that is not supported
   std::vector<std::string> warnings;            // one line each
 };

@@ -141,6 +141,19 @@ TEST_F(Tokens, ReadsEveryFormatAsTheSameIds) {
   }
 }
 
+TEST_F(Tokens, KnowWhetherTheyHaveAnId) {
+  TokenData data;
+  std::string ids(std::size_t{6} << 20, '\1');  // 3 Mi tokens of 257
+  ids[ids.size() - 2] = 5;
+  put(folder_ / "long.bin", ids);
+  data = open_tokens(folder_ / "long.bin", {.val_split = 0});
+  EXPECT_TRUE(data.train.has(257));
+  EXPECT_TRUE(data.train.has(256 + 5));
+  EXPECT_FALSE(data.train.has(5));
+  EXPECT_FALSE(data.train.part(0, data.train.size() - 1).has(256 + 5));
+  EXPECT_FALSE(TokenSet().has(0));
+}
+
 TEST_F(Tokens, JoinsShards) {
   put(folder_ / "web_train_000001.bin", gpt2({1, 2, 3}));
   put(folder_ / "web_train_000002.bin", gpt2({4}));

@@ -115,6 +115,33 @@ TEST_F(Sample, ContinuesBytesThatAreNoText) {
   EXPECT_EQ(sampled.out, std::string(6, '\x80') + "\n");
 }
 
+// The model has never seen what follows an end of text where the data have none.
+TEST_F(Sample, BeginsAfterAnEndOfTextOnlyIfTheDataHaveIt) {
+  for (const bool has_end : {false, true}) {
+    const std::string data = path(has_end ? "with-end" : "without-end"), out = data + "-run";
+    std::vector<std::string> tokenize{"data", "tokenize", path("text.txt"), path("text.txt"), data};
+    for (const char* word : {"--tokenizer", "bpe", "--vocab-size", "260"})
+      tokenize.emplace_back(word);
+    if (has_end) tokenize.emplace_back("--end-of-text");
+    ASSERT_EQ(run(tokenize).exit_code, 0);
+    const Ended trained = run({"train", "gpt2-nano", "--data", data, "--model-option", "layers=1",
+                               "--sequence", "16", "--model-option", "width=32", "--batch", "8",
+                               "--steps", "2", "--device", "cpu", "--out", out});
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    EXPECT_EQ(read_json(out + "/config.json")["data"]["end_of_text"], has_end);
+    const auto ids = [&](const std::string& first) {
+      std::vector<std::string> arguments{"sample",   out, "--device",     "cpu",    "--ids",
+                                         "--tokens", "5", "--ignore-end", "--seed", "3"};
+      const Ended ended = run(first.empty() ? arguments : with(arguments, "--prompt-ids", first));
+      EXPECT_EQ(ended.exit_code, 0) << ended.err;
+      return ended.out;
+    };
+    // GPT-2's order: the line end is byte 10, the 198th id from 0 on; 259 is the end of text.
+    const std::string first = has_end ? "259" : "198";
+    EXPECT_EQ(first + "," + ids(""), ids(first));
+  }
+}
+
 TEST_F(Sample, NamesMistakesWithTheirFix) {
   const auto refused = [](std::vector<std::string> arguments, int code,
                           const std::string& message) {

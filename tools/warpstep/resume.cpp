@@ -132,6 +132,8 @@ Json text_json(const RunOptions& options, const Source& training, const Source& 
             {"fingerprint", hex(training.tokens.fingerprint())},
             {"test_tokens", test.tokens.size()},
             {"test_fingerprint", hex(test.tokens.fingerprint())}};
+  if (const auto end = training.text->end_of_text)
+    json["end_of_text"] = training.tokens.has(static_cast<std::uint32_t>(*end));
   // One beside data that had none when the run began may know more tokens than the run.
   if (training.text->tokenizer == training.text->vocabulary_from)
     json["tokenizer"] = *training.text->tokenizer;

@@ -59,6 +59,7 @@ struct Language {
   std::int64_t context = 0;     // tokens
   std::int64_t vocabulary = 0;  // tokens that the data has; 0: unknown
   bool counts_ids = false;  // it is the largest id of the data and 1: its tokenizer may know more
+  bool has_end = true;      // <|endoftext|> occurs in the data, or it is not known
   fs::path file;            // of the tokenizer; empty: none
   fs::path unused;          // a tokenizer.json beside the data that was not supported; empty: none
   std::unique_ptr<data::Tokenizer> tokenizer;
@@ -80,6 +81,8 @@ void read_data(const Subject& subject, Language& language) {
   language.context = whole("sequence");
   language.vocabulary = whole("vocabulary");
   language.counts_ids = text("tokenizer").empty();
+  if (const auto* const end = fields::member(*data, "end_of_text"))
+    language.has_end = !end->is_boolean() || end->get<bool>();
   const fs::path beside = subject.file().parent_path() / "tokenizer.json";
   const fs::path folder = text("folder");
   const fs::path of_data =
@@ -247,12 +250,14 @@ std::vector<std::int32_t> parse_ids(const std::string& text) {
   return ids;
 }
 
-// As nanoGPT and GPT-2's own program begin.
-Beginning begin_without_prompt(const data::Tokenizer* tokenizer) {
+// As nanoGPT and GPT-2's own program begin. After an end of text that the data do not have, the
+// model would continue at random.
+Beginning begin_without_prompt(const Language& language) {
+  const data::Tokenizer* const tokenizer = language.tokenizer.get();
   if (!tokenizer)
     fail<UsageError>("no tokenizer is known: give the tokens to begin with: --prompt-ids 1,2,3");
   Beginning beginning{.shown = false, .option = "the beginning of a text"};
-  if (tokenizer->end_of_text()) {
+  if (tokenizer->end_of_text() && language.has_end) {
     beginning.tokens = {*tokenizer->end_of_text()};
     return beginning;
   }
@@ -287,7 +292,8 @@ std::string read_prompt(const std::string& file) {
 }
 
 Beginning beginning_of(const Parser& parser, const SampleRequest& request,
-                       const data::Tokenizer* tokenizer) {
+                       const Language& language) {
+  const data::Tokenizer* const tokenizer = language.tokenizer.get();
   const bool ids = parser.given("--prompt-ids"), file = parser.given("--prompt-file");
   const bool text = parser.given("--prompt");
   if (ids + file + text > 1)
@@ -296,7 +302,7 @@ Beginning beginning_of(const Parser& parser, const SampleRequest& request,
   if (file)
     return begin_with(read_prompt(request.prompt_file), "--prompt-file " + request.prompt_file,
                       *tokenizer);
-  if (!ids) return begin_without_prompt(tokenizer);
+  if (!ids) return begin_without_prompt(language);
   Beginning beginning{.tokens = parse_ids(request.prompt_ids), .option = "--prompt-ids"};
   if (beginning.tokens.empty()) fail<UsageError>("--prompt-ids: is empty; give ids: 1,2,3");
   return beginning;
@@ -426,7 +432,7 @@ int sample_texts(const Parser& parser, SampleRequest request) {
   const Language language = language_of(parser, request, subject);
   if (request.forget > language.context)
     fail<UsageError>("--forget {}: the context has {} tokens", request.forget, language.context);
-  Beginning beginning = beginning_of(parser, request, language.tokenizer.get());
+  Beginning beginning = beginning_of(parser, request, language);
   subject.options.pin_cpus = "none";  // of the training
   const Device device = open_device(subject.options);
   Network network(subject.options, language, device.backend, !request.no_cache);

@@ -421,7 +421,9 @@ class Trial:
     def report(self, loss, epoch):
         call("report", self.number, epoch, loss)
         self.loss = loss
-    def should_prune(self): return self.loss > 5
+    def should_prune(self):
+        call("asked", self.number)
+        return self.loss > 5
 class Study:
     asked, completed = 0, []
     @property
@@ -465,15 +467,18 @@ out = pathlib.Path(option("--out"))
 out.mkdir()
 signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
 with open(out / "metrics.jsonl", "w") as file:
-    for epoch in range(3):
+    for part in range(3):
         file.write(json.dumps({"kind": "step", "step": 1, "loss": 100}) + "\\n")
-        file.write(json.dumps({"kind": "evaluation", "step": 5 * epoch, "epoch": epoch, "loss": float(option("--lr"))}) + "\\n")
+        file.write(json.dumps({"kind": "evaluation", "step": 5 * part, "epoch": 0, "epochs_done": part / 4,
+                               "loss": float(option("--lr"))}) + "\\n")
         file.flush()
-time.sleep(60 if option("--lr") == "9" else 0)
+time.sleep(60 if option("--lr") == "9" else 1)
 """)
         ran = self.tune(2, sys.executable, trainer)
-        self.assertEqual([call for call in self.calls() if call[1] == 0],
-                         [["report", 0, 1, 1], ["report", 0, 2, 1], ["tell", 0, 1, "COMPLETE"]])
+        # All within the first epoch, by the data seen.
+        self.assertEqual([call for call in self.calls() if call[1] == 0 and call[0] != "asked"],
+                         [["report", 0, 250, 1], ["report", 0, 500, 1], ["tell", 0, 1, "COMPLETE"]])
+        self.assertLessEqual(len([call for call in self.calls("asked") if call[1] == 0]), 2, "once for a report at most")
         self.assertEqual(self.calls("tell")[1:], [["tell", 1, None, "PRUNED"]])
         self.assertIn("trial 1: pruned after", ran.stdout)
         self.assertIn("best: trial 0, loss 1.0000", ran.stdout)

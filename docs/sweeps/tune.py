@@ -14,7 +14,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 try:
     import optuna
@@ -29,40 +28,58 @@ def suggest(trial):
             "--weight-decay": trial.suggest_float("weight_decay", 1e-6, 1e-2, log=True)}
 
 
-def evaluations(run):
-    """(epochs done, validation loss) of each evaluation so far. Epochs compare trials with different batches."""
-    path = run / "metrics.jsonl"
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []  # the last may not be whole yet
-    records = [record for record in map(json.loads, lines) if record["kind"] == "evaluation" and record["step"] > 0]
-    return [(r["epoch"], math.inf if r["loss"] is None else r["loss"]) for r in records]
+class Evaluations:
+    """The evaluations of a run as it writes them."""
+
+    def __init__(self, run):
+        self.path, self.offset = run / "metrics.jsonl", 0
+
+    def read(self):
+        """(data seen, validation loss) of each that is new. Data are counted in thousandths of an epoch: Optuna wants an
+        integer, and trials with different batches are compared after equal data."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self.offset)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        content = content[:content.rfind(b"\n") + 1]  # the last line may not be whole yet
+        self.offset += len(content)
+        records = [record for record in map(json.loads, content.splitlines()) if record["kind"] == "evaluation"]
+        return [(round(1000 * record["epochs_done"]), math.inf if record["loss"] is None else record["loss"])
+                for record in records if record["step"] > 0]
 
 
 def run_trial(study, trial, command, run):
     """Trains with the trial's options and reports each evaluation; SIGINT stops and saves a run that is pruned."""
     options = [str(word) for pair in suggest(trial).items() for word in pair]
     print(f"trial {trial.number}: {' '.join(options)}", flush=True)
-    reported, pruned = 0, False
+    losses, evaluations, pruned = {}, Evaluations(run), False
     with open(run.with_suffix(".log"), "w", encoding="utf-8") as log, \
             subprocess.Popen([*command, *options, "--out", str(run)], stdout=log, stderr=log) as process:
         ended = False
         while not ended:
-            ended = process.poll() is not None  # before reading: what it wrote last is read afterwards
-            losses = evaluations(run)
-            for epoch, loss in losses[reported:]:
-                trial.report(loss, epoch)
-            reported = len(losses)
-            if not ended and not pruned and reported and trial.should_prune():
+            try:
+                process.wait(timeout=0.2)  # short runs can be pruned, too
+                ended = True  # before reading: what it wrote last is read afterwards
+            except subprocess.TimeoutExpired:
+                pass
+            new = {seen: loss for seen, loss in evaluations.read() if seen not in losses}
+            for seen, loss in new.items():
+                trial.report(loss, seen)
+            losses.update(new)
+            if new and not ended and not pruned and trial.should_prune():
                 process.send_signal(signal.SIGINT)
                 pruned = True
-            time.sleep(0 if ended else 0.05)
+    last = list(losses.values())[-1:]
     states = optuna.trial.TrialState
     if pruned and process.returncode == 130:
         study.tell(trial, state=states.PRUNED)
-    elif process.returncode == 0 and losses:
-        study.tell(trial, losses[-1][1])
+    elif process.returncode == 0 and last:
+        study.tell(trial, last[0])
     else:
         study.tell(trial, state=states.FAIL)
-    how = {0: f"loss {losses[-1][1]:.4f}" if losses else "no evaluation", 130: f"pruned after {reported} evaluations"}
+    how = {0: f"loss {last[0]:.4f}" if last else "no evaluation", 130: f"pruned after {len(losses)} evaluations"}
     print(f"trial {trial.number}: {how.get(process.returncode, f'failed, see {run}.log')}", flush=True)
 
 

@@ -76,7 +76,7 @@ class Jobs:
 
 def equal_bits(jobs):
     for ranks in (2, 3):
-        job = jobs.start("-np", str(ranks), *jobs.command(f"ranks-{ranks}", "--steps", "12", "--epochs", "9"))
+        job = jobs.start("-np", str(ranks), *jobs.command(f"ranks-{ranks}", "--steps", "12", "--epochs", "9", "--tensorboard"))
         said = job.communicate(timeout=120)[1]
         assert job.returncode == 0, said
         alone = jobs.command(f"alone-{ranks}", "--steps", str(12 * ranks), "--epochs", "9", "--accumulate", str(ranks))
@@ -86,6 +86,8 @@ def equal_bits(jobs):
                  for run in ("ranks", "alone")]
         accuracies = [[line["accuracy"] for line in of if line["kind"] == "evaluation"] for of in lines]
         assert accuracies[0] == accuracies[1], f"the evaluations of {ranks} ranks differ: {accuracies}"
+        curves = [len(list((jobs.folder / f"ranks-{ranks}" / of / "tensorboard").glob("events*"))) for of in ("", "ranks/1")]
+        assert curves == [1, 0], f"event files of rank 0 and rank 1: {curves}"
 
 
 def killed(jobs):

@@ -124,6 +124,7 @@ void remove_event_files(const fs::path& run) {
 struct TensorBoard::System {
   explicit System(const TensorBoardOptions& options)
       : folder(options.run / "tensorboard" / "system"),
+        leads(options.leads),
         began(first_time(folder)),
         file(next_event_file(folder, static_cast<std::uint64_t>(wall_time()))),
         sampler({.period = sampling_period,
@@ -144,23 +145,30 @@ struct TensorBoard::System {
     step = std::max(seconds, step + 1);
     std::vector<Scalar> scalars;
     for (const profiler::Metric& metric : metrics)
-      if (auto scalar = profiler::machine_scalar(metric.name, metric.value))
+      if (auto scalar = profiler::machine_scalar(metric.name, metric.value);
+          scalar && (leads || is_own(scalar->tag)))
         scalars.push_back(*std::move(scalar));
     file.append(profiler::scalars_event(now, step, scalars));
   }
 
+  static bool is_own(const std::string& tag) {  // of a process among others of the machine
+    return tag.starts_with("system/process_") || tag.starts_with("system/gpu_");
+  }
+
   fs::path folder;
+  bool leads;
   std::uint64_t began;
   std::uint64_t step = 0;
   EventFile file;
   profiler::Sampler sampler;  // the last: it ends before the file
 };
 
-TensorBoard::TensorBoard(const TensorBoardOptions& options)
-    : metrics_(
-          next_event_file(options.run / "tensorboard", static_cast<std::uint64_t>(wall_time()))) {
-  if (options.steps_done > 0)
-    metrics_.append(profiler::restart_event(wall_time(), options.steps_done + 1));
+TensorBoard::TensorBoard(const TensorBoardOptions& options) {
+  if (options.leads)
+    metrics_.emplace(
+        next_event_file(options.run / "tensorboard", static_cast<std::uint64_t>(wall_time())));
+  if (metrics_ && options.steps_done > 0)
+    metrics_->append(profiler::restart_event(wall_time(), options.steps_done + 1));
   try {
     system_ = std::make_unique<System>(options);
   } catch (const std::exception& error) {
@@ -171,9 +179,10 @@ TensorBoard::TensorBoard(const TensorBoardOptions& options)
 TensorBoard::~TensorBoard() = default;
 
 void TensorBoard::add(const Json& record) {
-  metrics_.append(profiler::scalars_event(record.value("time", wall_time()),
-                                          record.value("step", std::uint64_t{0}),
-                                          profiler::scalars_of(record)));
+  if (!metrics_) return;
+  metrics_->append(profiler::scalars_event(record.value("time", wall_time()),
+                                           record.value("step", std::uint64_t{0}),
+                                           profiler::scalars_of(record)));
 }
 
 }  // namespace warpstep::tools

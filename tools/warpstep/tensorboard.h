@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,9 @@ struct TensorBoardOptions {
   std::filesystem::path run;
   std::uint64_t steps_done = 0;  // above 0 in a resumed run
   std::vector<profiler::GpuPlace> gpus;
+  // Of a job's rank 0. The others have the same records and often the same machine: their files
+  // have only their process and their GPUs.
+  bool leads = true;
 };
 
 class TensorBoard {
@@ -60,7 +64,7 @@ class TensorBoard {
  private:
   struct System;
 
-  EventFile metrics_;
+  std::optional<EventFile> metrics_;
   std::unique_ptr<System> system_;  // null if the machine cannot be sampled
 };
 

@@ -56,6 +56,20 @@ TEST_F(EventFiles, AreNamedInTheOrderOfTheirRuns) {
   EXPECT_LT(second.filename(), later.filename());
 }
 
+TEST_F(EventFiles, OfARankThatDoesNotLeadHaveOnlyItsProcess) {
+  for (const bool leads : {true, false}) {
+    const fs::path run = run_ / (leads ? "0" : "1"), board = run / "tensorboard";
+    {
+      TensorBoard tensorboard({.run = run, .leads = leads});
+      tensorboard.add({{"kind", "step"}, {"step", 1}, {"loss", 1}});
+    }
+    EXPECT_EQ(std::distance(fs::directory_iterator(board), {}), leads ? 2 : 1);
+    const std::string system = read_file(fs::directory_iterator(board / "system")->path());
+    EXPECT_NE(system.find("system/process_rss_MB"), std::string::npos);
+    EXPECT_EQ(system.find("system/memory_available_MB") != std::string::npos, leads);
+  }
+}
+
 TEST_F(EventFiles, AreRemovedWithoutTheUsersOwnFiles) {
   { TensorBoard tensorboard({.run = run_}); }
   std::ofstream(board_ / "notes") << "x";

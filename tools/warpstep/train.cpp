@@ -102,19 +102,22 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
   return options;
 }
 
+bool leads(const RunOptions& options) {  // and so has the run's files
+  return options.world().rank == 0;
+}
+
 // Null without --tensorboard.
 std::unique_ptr<TensorBoard> open_tensorboard(const Job& job, RunDirectory& run,
                                               const Progress& progress) {
   if (!job.options.tensorboard) return nullptr;
-  auto board = std::make_unique<TensorBoard>(TensorBoardOptions{
-      .run = run.path(), .steps_done = progress.step, .gpus = gpu_of(*job.device.backend)});
+  auto board = std::make_unique<TensorBoard>(TensorBoardOptions{.run = run.path(),
+                                                                .steps_done = progress.step,
+                                                                .gpus = gpu_of(*job.device.backend),
+                                                                .leads = leads(job.options)});
+  if (!leads(job.options)) return board;
   run.set_log([to = board.get()](const Json& record) { to->add(record); });
   say("curves: tensorboard --logdir {}\n", shell_word((run.path() / "tensorboard").string()));
   return board;
-}
-
-bool leads(const RunOptions& options) {  // and so has the run's files
-  return options.world().rank == 0;
 }
 
 // The observers of a run and its files.

@@ -85,6 +85,7 @@ class Result:
     failed: int = 0
     skipped: int = 0
     notes: list = dataclasses.field(default_factory=list)
+    seconds: float = 0  # of the tests, without the build before them
 
 
 def say(text=""):
@@ -310,7 +311,9 @@ def run_tier(tier, builds):
     counts = registered(tier.preset) if tier.name == "style" else builds.registered(tier.preset)
     if reason := why_not(tier, counts):
         return Result(skipped=max(1, sum(counts[label] for label in tier.labels)), notes=[f"  skipped: {reason}"])
+    began = time.monotonic()
     result = run_tests(tier)
+    result.seconds = time.monotonic() - began
     if tier.name == "host" and counts[None]:
         result.failed += 1
         result.notes.append(f"  FAILED: {counts[None]} tests have no tier, so no tier runs them")
@@ -327,7 +330,7 @@ def run_tidy(builds):
         return file, run([os.environ["TIDY"], "--quiet", "-p", str(ROOT / "build/release"), file],
                          capture_output=True, text=True, errors="replace")
 
-    result = Result()
+    result, began = Result(), time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
         for file, ran in pool.map(tidy, sorted(set(ours))):
             good = ran.returncode == 0
@@ -335,23 +338,20 @@ def run_tidy(builds):
             result.failed += not good
             if not good:
                 result.notes.append(f"  FAILED {os.path.relpath(file, ROOT)}\n{tail(ran.stdout or ran.stderr)}")
+    result.seconds = time.monotonic() - began
     return result
 
 
 def run_jobs(jobs, builds):
-    """Name, result and seconds of each (name, is single, what to call), in order; neighbours that are single run together."""
-    def timed(job):
-        started = time.monotonic()
-        return job(), time.monotonic() - started
-
+    """Name and result of each (name, is single, what to call), in order; neighbours that are single run together."""
     for is_single, group in itertools.groupby(jobs, key=lambda job: job[1]):
         if is_single:
             builds.build("release", ())  # once, before several want it
         pool = concurrent.futures.ThreadPoolExecutor(CORES if is_single else 1)
         try:
-            pending = [(name, pool.submit(timed, job)) for name, _, job in group]
+            pending = [(name, pool.submit(job)) for name, _, job in group]
             for name, future in pending:
-                yield name, *future.result()
+                yield name, future.result()
         finally:  # no tier starts after an interruption
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -372,8 +372,8 @@ def main():
     if arguments.tidy:
         jobs.append(("tidy", False, lambda: run_tidy(builds)))
     began = time.monotonic()
-    for name, result, seconds in run_jobs(jobs, builds):
-        say(f"{name:<12} {result.passed:4} passed, {result.failed} failed, {result.skipped} skipped  {seconds:6.1f} s")
+    for name, result in run_jobs(jobs, builds):
+        say(f"{name:<12} {result.passed:4} passed, {result.failed} failed, {result.skipped} skipped  {result.seconds:6.1f} s")
         for note in result.notes:
             say(note)
         total.passed += result.passed

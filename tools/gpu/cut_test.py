@@ -22,6 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 NUMBERS = [int(word) for word in sys.argv[1:] if word.isdigit()]
 sys.argv[1:] = [word for word in sys.argv[1:] if not word.isdigit()]
 KILLS, SECONDS = [*NUMBERS, *(3, 3)[len(NUMBERS):]]
+LATE_S = 20  # what a busy machine may add to a budget of seconds; a test that hangs takes longer
 # gpu_check on a machine with a driver; nvidia-smi and compute-sanitizer are not there.
 PROGRAM = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
@@ -144,7 +145,7 @@ class Cut(standins.Staged):
             self.gtest("kernels_cuda_test", {**{f"t{i}": "ok" for i in range(5)}, "last": "hang"})
             began = time.monotonic()
             code, printed, results = self.run_it("--budget", "2.5", "--from", "kernels", "--skip", "switches,pytorch")
-            self.assertLess(time.monotonic() - began, 3)
+            self.assertLess(time.monotonic() - began, 2.5 + LATE_S)
         self.assertEqual(code, 4, printed)
         step = self.step(results, "kernels")
         self.assertEqual((step["status"], step["counts"]["passed"], step["counts"]["not_run"]), ("cut", 5, 1))
@@ -166,7 +167,7 @@ class Cut(standins.Staged):
             began = time.monotonic()
             code, printed, results = self.run_it("--budget", str(SECONDS))
             took = time.monotonic() - began
-        self.assertLess(took, SECONDS * 560 / 540, printed)
+        self.assertLess(took, 560 if real else SECONDS + LATE_S, printed)
         self.assertGreater(took, SECONDS / 2, printed)
         self.assertEqual((code, results["whole"], results["running"]), (4, False, None), printed)
         found = {step["status"] for step in results["steps"]}

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/cases.h"
+#include "tests/trial.h"
 
 namespace warpstep {
 namespace {
@@ -24,6 +25,22 @@ TEST(Cases, EveryOpHasOne) {
     if (names[op] == Custom::name) continue;  // the engine has no kernels for it
     EXPECT_TRUE(seen.contains(op))
         << "no case has " << names[op] << "; add one to kernels/*/*.cases.cpp";
+  }
+}
+
+TEST(GuardedMemory, EndsATestThatReadsBeyondIt) {
+  using testing_support::Guarded;
+  for (const std::size_t bytes : {1U, 64U, 4096U, 10000U}) {
+    const std::size_t lines = (bytes + 63) / 64 * 64;
+    const auto last = testing_support::guarded_memory(bytes, Guarded::end);
+    const auto first = testing_support::guarded_memory(bytes, Guarded::begin);
+    for (std::size_t i = 0; i < lines; ++i)
+      EXPECT_EQ(std::to_integer<int>(last.get()[i]) + std::to_integer<int>(first.get()[i]), 0);
+    const auto read = [](const std::byte* at) {
+      return std::to_integer<int>(*static_cast<const volatile std::byte*>(at));
+    };
+    EXPECT_DEATH(read(last.get() + lines), "");
+    EXPECT_DEATH(read(first.get() - 1), "");
   }
 }
 

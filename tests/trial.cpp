@@ -1,8 +1,12 @@
 #include "tests/trial.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <new>
 #include <ostream>
 
 #include "engine/core/error.h"
@@ -66,10 +70,28 @@ bool lacks_engine(const cases::Case& c, const Backend& backend) {
   });
 }
 
-Trial::Trial(const cases::Case& c, std::shared_ptr<Backend> backend, std::uint64_t seed)
+std::shared_ptr<std::byte> guarded_memory(std::size_t bytes, Guarded guarded) {
+  constexpr std::size_t line = 64;  // to which every operand is aligned
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t lines = (bytes + line - 1) / line * line;
+  const std::size_t inner = std::max(page, (lines + page - 1) / page * page);
+  const std::size_t mapped = inner + 2 * page;
+  void* memory = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  auto* begin = static_cast<std::byte*>(memory) + page;
+  std::byte* at = guarded == Guarded::begin ? begin : begin + inner - lines;
+  std::shared_ptr<std::byte> owner(at, [memory, mapped](std::byte*) { munmap(memory, mapped); });
+  if (mprotect(begin, inner, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
+  return owner;
+}
+
+Trial::Trial(const cases::Case& c, std::shared_ptr<Backend> backend, std::uint64_t seed,
+             Guarded guarded)
     : backend_(backend), nodes_(c.graph.nodes), program_(c.graph, std::move(backend)) {
+  const bool on_cpu = backend_->name() == "cpu";
   for (const int id : program_.graph().inputs) {
-    slots_.push_back(backend_->allocate(program_.graph().value(id).layout.bytes));
+    const std::size_t bytes = program_.graph().value(id).layout.bytes;
+    slots_.push_back(on_cpu ? guarded_memory(bytes, guarded) : backend_->allocate(bytes));
     slot_addresses_.push_back(slots_.back().get());
   }
   program_.set_inputs(slot_addresses_);

@@ -33,10 +33,20 @@ struct Result {
 // Whether the case has a fused op that the backend may decline, and declines.
 bool lacks_engine(const cases::Case& c, const Backend& backend);
 
+// Which end of each operand lies at a page that cannot be accessed, on the backend "cpu": a kernel
+// that reads beyond it ends the test by a signal. AddressSanitizer sees that only of the reference,
+// whose memory is malloc's; the CPU's is mapped, and sanitizers leave out its kernels with vectors.
+enum class Guarded : std::uint8_t { end, begin };
+
+// Zeros, `bytes` rounded up to whole cache lines, and a guard page at both sides; `guarded` says
+// at which of them the memory lies.
+std::shared_ptr<std::byte> guarded_memory(std::size_t bytes, Guarded guarded);
+
 class Trial {
  public:
   // Fills the operands from `seed`.
-  Trial(const cases::Case& c, std::shared_ptr<Backend> backend, std::uint64_t seed = 1);
+  Trial(const cases::Case& c, std::shared_ptr<Backend> backend, std::uint64_t seed = 1,
+        Guarded guarded = Guarded::end);
 
   const Program& program() const { return program_; }
 

@@ -108,6 +108,12 @@ TEST(Trainer, EvaluatesAndSavesAfterEachEpoch) {
   EXPECT_EQ(SmallRun().train({.epochs = 2}), "s1 s2 s3 e3 v3 c3 s4 s5 s6 e6 v6 c6 finished");
 }
 
+// Also where no checkpoint is due.
+TEST(Trainer, EvaluatesEverySoManySteps) {
+  EXPECT_EQ(SmallRun().train({.epochs = 2, .evaluate_every_epochs = 0, .evaluate_every_steps = 2}),
+            "s1 s2 v2 c2 s3 e3 c3 s4 v4 c4 s5 s6 e6 v6 c6 finished");
+}
+
 TEST(Trainer, EvaluatesBeforeTheFirstStepOnRequest) {
   SmallRun run;
   const TrainOptions options{.epochs = 1, .evaluate_first = true};

@@ -264,6 +264,29 @@ TEST(Trainer, EndsAnEpochAtTheLimitOfBatches) {
             "s1 e1 c1 s2 e2 v2 c2 finished");
 }
 
+// Those that this process ran, also of an epoch that it did not begin.
+TEST(Trainer, CountsTheStepsOfEachEpochAlone) {
+  struct Epochs final : TrainObserver {
+    void on_epoch(const EpochRecord& r) override {
+      steps.push_back(r.steps);
+      counts.push_back(r.count);
+      times_ns.push_back(r.times.total_ns());
+    }
+    void on_step(const StepRecord& r) override { all_ns += r.times.total_ns(); }
+    std::vector<std::uint64_t> steps, times_ns;
+    std::vector<std::int64_t> counts;
+    std::uint64_t all_ns = 0;
+  };
+  SmallRun run;
+  run.train({.epochs = 3}, 1);
+  Epochs seen;
+  Trainer trainer({.step = run.step, .data = run.training, .observers = {&seen}}, {.epochs = 3});
+  trainer.run(run.progress, false);
+  EXPECT_THAT(seen.steps, ElementsAre(2, 3, 3));
+  EXPECT_THAT(seen.counts, ElementsAre(2, 3, 3));
+  EXPECT_EQ(seen.times_ns[0] + seen.times_ns[1] + seen.times_ns[2], seen.all_ns);
+}
+
 // They count where a speed is measured, and in no score.
 TEST(Trainer, CountsTheImagesOfASkippedStep) {
   struct Counted final : TrainObserver {

@@ -287,6 +287,34 @@ TEST(Trainer, CountsTheStepsOfEachEpochAlone) {
   EXPECT_EQ(seen.times_ns[0] + seen.times_ns[1] + seen.times_ns[2], seen.all_ns);
 }
 
+// Of a run that was stopped between two updates as well: there ranks would else exchange in a step
+// that only accumulates, and not in that of the update.
+TEST(Trainer, ExchangesInTheStepsOfTheUpdates) {
+  struct Logged final : Runner {
+    explicit Logged(Program& program) : Runner(program), eager(eager_runner(program)) {}
+    void run() override {
+      text += program_.accumulates() ? 'a' : 'u';
+      eager->step();
+    }
+    std::unique_ptr<Runner> eager;
+    std::string text;
+  };
+  StepOptions options;
+  options.update.accumulate = 3;
+  Program step(model_step("mlp", 1, options), open_backend("ref"));
+  step.store().initialize(1);
+  GreyImages data;
+  Logged runner(step);
+  Progress progress;
+  for (const std::uint64_t steps : {2, 3, 7, 9}) {
+    Trainer trainer({.step = step, .data = data, .runner = &runner},
+                    {.epochs = 0, .max_steps = steps});
+    trainer.run(progress, false);
+    runner.text += ' ';
+  }
+  EXPECT_EQ(runner.text, "aa u aaua au ");
+}
+
 // They count where a speed is measured, and in no score.
 TEST(Trainer, CountsTheImagesOfASkippedStep) {
   struct Counted final : TrainObserver {

@@ -6,6 +6,7 @@
 #include <future>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "engine/core/error.h"
 #include "engine/run/feeder.h"
@@ -214,6 +215,22 @@ TEST(Feeder, SeeksOnlyWhenTheStepsThatReadAreDone) {
   EXPECT_EQ(seeking.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
   expect_batch(first, 0);
   expect_batch(second, 1);
+  steps.finish(1000);
+  seeking.get();
+  expect_batch(feeder.next(), 20);
+}
+
+// Also where the thread that copies waits for none of them, as it has filled all buffers.
+TEST(Feeder, SeeksOnlyWhenAStepThatNoBufferWaitsForIsDone) {
+  Numbers source;
+  Device device;
+  SlowSteps steps;
+  Feeder feeder(source, device, steps);
+  const Batch first = feeder.next();
+  steps.mark();  // of the step that reads it
+  std::future<void> seeking = std::async(std::launch::async, [&] { feeder.seek({2, 0}); });
+  EXPECT_EQ(seeking.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  expect_batch(first, 0);
   steps.finish(1000);
   seeking.get();
   expect_batch(feeder.next(), 20);

@@ -105,6 +105,18 @@ TEST(Feeder, GivesTheBatchesInOrderFromTheDevicesMemory) {
   EXPECT_GT(stats.copy_ns, 0U);
 }
 
+// That much of the step's time is counted as the copy's, and not as the loader's.
+TEST(Feeder, CountsNoWaitForACopyThatWasDoneBefore) {
+  Numbers source;
+  Device device;
+  SlowSteps steps;
+  Feeder feeder(source, device, steps);
+  while (feeder.stats().batches < 2) std::this_thread::yield();  // the first one is ready
+  const Batch batch = feeder.next();
+  EXPECT_EQ(batch.wait_ns, 0U);
+  EXPECT_EQ(batch.copy_wait_ns, 0U);
+}
+
 // The last batches' slots grow.
 struct Growing final : BatchSource {
   std::int64_t batch_size() const override { return 4; }

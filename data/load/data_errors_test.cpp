@@ -97,6 +97,22 @@ TEST(DataErrorPolicy, SkipTakesTheNextGoodRowOfItsBatch) {
   }
 }
 
+// As its pixels would be if they were made on the host.
+TEST(DataErrorPolicy, SkipTakesTheJitterOfTheGoodRow) {
+  Broken broken(DataErrors::skip);
+  broken.with.recipe = Recipe("brightness=0.5");
+  Loader loader(broken.set, broken.with);
+  for (int step = 0; step < 5; ++step) {
+    const Batch& batch = loader.next();
+    if (loader.bad_samples().empty()) continue;
+    const std::size_t row = idx(loader.bad_samples()[0].row), good = (row + 1) % 8;
+    EXPECT_EQ(rows_of(batch)[row].gain, rows_of(batch)[good].gain);
+    EXPECT_EQ(rows_of(batch)[row].source, row);
+    return;
+  }
+  FAIL() << "an epoch has the broken sample";
+}
+
 TEST(DataErrorPolicy, MaskGivesARowThatDoesNotCount) {
   Broken broken(DataErrors::mask);
   Loader loader(broken.set, broken.with);

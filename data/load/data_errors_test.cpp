@@ -163,6 +163,22 @@ TEST(DataErrorPolicy, CountsWhatAnEarlierProcessCouldNotDecode) {
   EXPECT_THAT(ends(3), HasSubstr("2 of 40 samples cannot be decoded"));
 }
 
+// The next batch in the place of one that was given away has broken samples of its own alone.
+TEST(DataErrorPolicy, CountsABrokenSampleOnceAnEpochWhereBatchesAreGivenAway) {
+  Broken broken(DataErrors::mask);
+  Loader loader(broken.set, broken.with);
+  std::vector<std::vector<std::byte>> others;  // must outlive the loader
+  std::size_t masked = 0;
+  for (int step = 0; step < 10; ++step) {
+    const Batch batch = loader.next();
+    masked += idx(8 - batch.count);
+    others.emplace_back(batch.slot.size());
+    loader.exchange(others.back());
+  }
+  EXPECT_EQ(masked, 2U);
+  EXPECT_EQ(loader.bad_count(), 2U);
+}
+
 TEST(DataErrorPolicy, EndsTheRunAboveItsLimit) {
   for (const auto& [max_bad, ends] : {std::pair{0.024, true}, std::pair{0.025, false}}) {
     Broken broken(DataErrors::mask, max_bad);

@@ -179,6 +179,21 @@ TEST(DataErrorPolicy, CountsABrokenSampleOnceAnEpochWhereBatchesAreGivenAway) {
   EXPECT_EQ(loader.bad_count(), 2U);
 }
 
+// A batch that is ready is not one that the run has met.
+TEST(DataErrorPolicy, SeekForgetsTheBrokenSamplesOfBatchesThatNobodyTook) {
+  Broken broken(DataErrors::fail);
+  broken.with.shuffle = Shuffle::none;
+  broken.with.prefetch = 4;
+  Loader loader(broken.set, broken.with);
+  for (int step = 0; step < 2; ++step) loader.next();
+  ASSERT_TRUE(loader.ready_within(std::chrono::seconds(60))) << "the batch of sample 17";
+  loader.seek({0, 3});
+  for (const Position position : {Position{0, 3}, {0, 4}, {1, 0}, {1, 1}})  // in all four slots
+    EXPECT_EQ(loader.next().position, position);
+  EXPECT_TRUE(loader.bad_samples().empty());
+  EXPECT_THAT(message_of<DataError>([&] { loader.next(); }), HasSubstr("memory[17]: is broken"));
+}
+
 TEST(DataErrorPolicy, EndsTheRunAboveItsLimit) {
   for (const auto& [max_bad, ends] : {std::pair{0.024, true}, std::pair{0.025, false}}) {
     Broken broken(DataErrors::mask, max_bad);

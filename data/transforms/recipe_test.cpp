@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -198,6 +199,23 @@ TEST(Recipe, MixingWeightsAreOfBeta) {
     if (alpha < 1) continue;  // f32 rounds many weights to 1
     for (const auto& [weight, found] : times)
       EXPECT_LE(found, count / 100) << weight << " of " << alpha;
+  }
+}
+
+// In either order: a row has a box of its neighbour's, and the weight of what is left, or no box.
+TEST(Recipe, MixesARowInOneOfTwoWays) {
+  for (const char* text : {"mixup=1,cutmix=1", "cutmix=1,mixup=1"}) {
+    const Recipe recipe(text);
+    int boxes = 0;
+    for (std::uint64_t i = 0; i < 2000; ++i) {
+      RowPlan plan;
+      recipe.row(plan, Draw(1, 0, i), {32, 32});
+      const int box = (plan.bottom - plan.top) * (plan.right - plan.left);
+      if (box == 0) continue;
+      ++boxes;
+      EXPECT_FLOAT_EQ(plan.weight, 1 - static_cast<float>(box) / 1024) << text;
+    }
+    EXPECT_NEAR(boxes, 1000, 100) << text;  // 4 standard deviations
   }
 }
 

@@ -219,6 +219,20 @@ TEST(Recipe, MixesARowInOneOfTwoWays) {
   }
 }
 
+// The step draws a row's pixels from these numbers.
+TEST(Recipe, MasksOtherPixelsInEachEpoch) {
+  const Recipe recipe("random-mask=0.5");
+  std::set<std::array<std::uint32_t, 4>> rows;
+  for (const std::uint64_t seed : {std::uint64_t{1}, std::uint64_t{1} << 32})
+    for (const std::uint64_t epoch : {0, 1})
+      for (const std::uint64_t sample : {0, 1}) {
+        RowPlan plan;
+        recipe.row(plan, Draw(seed, epoch, sample), {});
+        rows.insert({plan.key[0], plan.key[1], plan.counter[0], plan.counter[1]});
+      }
+  EXPECT_EQ(rows.size(), 8U);
+}
+
 // A transform of a user's own, entered in one place.
 class Solarize final : public Transform {
  public:

@@ -184,6 +184,15 @@ TEST(Statistics, AreThoseOfThePixels) {
                    0.0);  // the first sample alone
 }
 
+// The samples of a folder are in the order of their classes.
+TEST(Statistics, OfSomeSamplesAreOfThoseAllOverTheSet) {
+  MemoryParts parts{"test", "memory", Shape{1, 1, 1}, {}, {0, 0, 0, 0, 0, 0}, {"a"}};
+  parts.pixels = {0, 10, 20, 30, 40, 50};
+  const ChannelStatistics some = channel_statistics(MemoryDataset(std::move(parts)), {.most = 3});
+  EXPECT_EQ(some.samples, 3U);
+  EXPECT_DOUBLE_EQ(some.mean[0], 20.0 / 255);
+}
+
 TEST(Statistics, DoNotDependOnTheThreads) {
   const auto set = testing::in_memory(50);
   const ChannelStatistics one = channel_statistics(*set, {.most = 30, .workers = 1});

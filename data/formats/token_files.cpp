@@ -10,6 +10,7 @@
 #include "data/formats/npy.h"
 #include "data/formats/tokens.h"
 #include "data/text/tokenizer.h"
+#include "engine/core/checksum.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
@@ -202,6 +203,9 @@ void read_tokenizer(TokenData& data, const std::string& spec) {
     data.tokenizer = path;
     data.tokenizer_name = tokenizer->name();
     data.end_of_text = tokenizer->end_of_text();
+    const std::string content = tokenizer->json();
+    data.tokenizer_checksum =
+        crc32c({reinterpret_cast<const std::uint8_t*>(content.data()), content.size()});
     data.vocabulary = tokenizer->vocabulary();
     data.vocabulary_from = path;
   } catch (const UnsupportedTokenizer& error) {

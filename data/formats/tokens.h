@@ -96,6 +96,7 @@ struct TokenData {
   std::optional<std::string> tokenizer;     // path of tokenizer.json, next to the tokens
   std::string tokenizer_name;               // "gpt2", "bpe", "byte" or "char"; empty: there is none
   std::optional<std::int32_t> end_of_text;  // the tokenizer's
+  std::uint32_t tokenizer_checksum = 0;     // of its vocabulary and merges, not of their layout
   std::optional<std::string> unused_tokenizer;  // path of one that is not supported
   std::vector<std::string> warnings;            // one line each
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "engine/core/file.h"
 #include "engine/files/safetensors_values.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
@@ -422,6 +423,39 @@ TEST_F(Text, ContinuesWhereATokenizerAppearsOrDisappears) {
     EXPECT_EQ(sampled.exit_code, 0) << sampled.err;
     std::filesystem::remove(file);
   }
+}
+
+// One of as many tokens, by which the same ids are other words.
+TEST_F(Text, DoesNotContinueWithAnotherTokenizer) {
+  const std::string file = data_ + "/tokenizer.json";
+  const auto tokenizer_of = [&](const std::string& letters) {
+    const std::string text = folder_ / (letters + ".txt"), tokens = folder_ / letters;
+    put(text, letters);
+    EXPECT_EQ(run({"data", "tokenize", text, tokens, "--tokenizer", "char", "--val-fraction", "0"})
+                  .exit_code,
+              0);
+    return read_file(tokens + "/tokenizer.json");
+  };
+  const std::string own = tokenizer_of("abcdefg"), another = tokenizer_of("hijklmn");
+  ASSERT_EQ(own.size(), another.size());
+  put(file, own);
+  ASSERT_EQ(run(with(start(out_), "--steps", "2")).exit_code, 0);
+  const auto resumed = [&](const char* steps) {
+    return run({"train", "--resume", out_, "--steps", steps});
+  };
+  put(file, another);
+  const std::string refusal = file + ": is not the tokenizer of the run: its checksum is ";
+  const Ended other = resumed("4");
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, AllOf(HasSubstr(refusal), HasSubstr("--allow-changed-data")));
+  EXPECT_EQ(read_file(out_ + "/tokenizer.json"), own);
+  put(file, Json::parse(own).dump(3));  // the same in another layout
+  EXPECT_EQ(resumed("4").exit_code, 0);
+  std::filesystem::remove(file);
+  EXPECT_EQ(resumed("6").exit_code, 0);
+  put(file, another);
+  EXPECT_THAT(resumed("8").err, HasSubstr(refusal));
+  EXPECT_EQ(run({"train", "--resume", out_, "--steps", "8", "--allow-changed-data"}).exit_code, 0);
 }
 
 TEST_F(Text, RefusesWhatIsNoPlugin) {

@@ -31,11 +31,16 @@ void keep_vocabulary(const Resumed& resumed, const RunOptions& options, Job& job
   for (Source* source : {&job.training, &job.test})
     changed |=
         use_vocabulary_of_run(*resumed.config, resumed.checkpoint.string(), options, *source);
-  if (!changed) return;
-  say("note: {}: the vocabulary has {} tokens now (by {}); the run continues with its own {}\n",
-      job.training.path(), before->vocabulary, data::shown(before->vocabulary_from),
-      job.training.text->vocabulary);
-  job.data = data_json(options, job.training, job.test);
+  if (changed) {
+    say("note: {}: the vocabulary has {} tokens now (by {}); the run continues with its own {}\n",
+        job.training.path(), before->vocabulary, data::shown(before->vocabulary_from),
+        job.training.text->vocabulary);
+    job.data = data_json(options, job.training, job.test);
+  }
+  // One that was taken away may come back as another.
+  const Json& then = resumed.config->at("data");
+  constexpr const char* checksum = "tokenizer_checksum";
+  if (!job.data.contains(checksum) && then.contains(checksum)) job.data[checksum] = then[checksum];
 }
 
 }  // namespace

@@ -135,8 +135,10 @@ Json text_json(const RunOptions& options, const Source& training, const Source& 
   if (const auto end = training.text->end_of_text)
     json["end_of_text"] = training.tokens.has(static_cast<std::uint32_t>(*end));
   // One beside data that had none when the run began may know more tokens than the run.
-  if (training.text->tokenizer == training.text->vocabulary_from)
+  if (training.text->tokenizer == training.text->vocabulary_from) {
     json["tokenizer"] = *training.text->tokenizer;
+    json["tokenizer_checksum"] = fmt::format("{:08x}", training.text->tokenizer_checksum);
+  }
   return json;
 }
 
@@ -202,11 +204,20 @@ void require_same_data(const Resumed& resumed, const Json& data, const Source& t
                        const Source& test) {
   const Json& then = resumed.config->at("data");
   const std::string items = training.is_text() ? "tokens" : "images";
+  constexpr const char* ways_out =
+      "continue with these data by --allow-changed-data, or start a new run with another --out";
+  // The same ids mean other words by another tokenizer, even where it has as many.
+  const std::string checksum = text_at(data, "tokenizer_checksum"),
+                    own = text_at(then, "tokenizer_checksum");
+  if (checksum != "none" && own != "none" && checksum != own)
+    fail<DataError>(
+        "{}: is not the tokenizer of the run: its checksum is {} now, and was {} when {} was "
+        "saved; restore the file, of which {} has a copy, {}",
+        text_at(data, "tokenizer"), checksum, own, resumed.checkpoint.filename().string(),
+        resumed.run.string(), ways_out);
   for (const Source* set : {&training, &test}) {
     const std::string of = set == &test ? "test_" : "";
     const std::string split = set == &test ? "test" : "training";
-    constexpr const char* ways_out =
-        "continue with these data by --allow-changed-data, or start a new run with another --out";
     if (text_at(then, of + "fingerprint") != text_at(data, of + "fingerprint"))
       fail<DataError>(
           "{}: the {} data are not those of the run: {} {} of fingerprint {} now, {} of {} "

@@ -143,6 +143,19 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
     expect_refused(train(c.more), 2, HasSubstr(c.message));
 }
 
+// --mean takes up to four values, and so the word behind three.
+TEST_F(Refuse, AModelBehindAnOptionOfSeveralValues) {
+  for (const std::vector<std::string>& mean :
+       {std::vector<std::string>{"0.5", "0.5", "0.5"}, {"0.5,0.5,0.5"}}) {
+    std::vector<std::string> arguments{"train", "--data", data_, "--mean"};
+    arguments.insert(arguments.end(), mean.begin(), mean.end());
+    arguments.push_back("mlp");
+    expect_refused(arguments, 2,
+                   HasSubstr("--mean: 'mlp' is not a number; if it is the model, write it before "
+                             "--mean: train mlp --mean ..."));
+  }
+}
+
 // What a script gives where a variable is unset, which would switch the option off.
 TEST_F(Refuse, EmptyFilesAndFolders) {
   for (const char* option : {"--resume", "--weights", "--plugin", "--out", "--config"})

@@ -93,6 +93,20 @@ std::string option_problem(const CLI::Option& option, const CLI::ParseError& err
   return fmt::format("{}: {}", name, problem);
 }
 
+// An option of several values also takes the word that follows them: "--mean 0.5 0.5 0.5 mlp".
+std::string taken_positional(const CLI::App& command, const CLI::Option& option,
+                             const std::string& problem) {
+  if (option.get_items_expected_max() < 2 || option.count() < 2) return {};
+  const std::string& last = option.results().back();
+  if (problem.find(fmt::format("'{}'", last)) == problem.npos) return {};
+  for (const CLI::Option* other : command.get_options())
+    if (other->get_positional() && other->count() == 0)
+      return fmt::format("; if it is the {}, write it before {}: {} {} {} ...",
+                         other->get_single_name(), option.get_name(), command.get_name(), last,
+                         option.get_name());
+  return {};
+}
+
 }  // namespace
 
 std::string unexpected_argument(const CLI::App& command) {
@@ -123,7 +137,8 @@ std::string readable(const CLI::App& command, const CLI::ParseError& error) {
   if (option == nullptr) return error.what();
   const std::string place = place_in_file(command, *option);
   const std::string problem = option_problem(*option, error, !place.empty());
-  return place.empty() ? problem : fmt::format("{}: {}", place, problem);
+  return place.empty() ? problem + taken_positional(command, *option, problem)
+                       : fmt::format("{}: {}", place, problem);
 }
 
 std::string flag_problem(const std::string& text) {

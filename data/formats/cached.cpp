@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -27,6 +28,20 @@ double mib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
+// "300 MiB of pixels exceed the host's budget of 100 MiB", or, with the least value of the option
+// that would do, "... do not fit into --memory 4MiB: they need --memory 9MiB".
+std::string beyond_host_budget(const TierFacts& facts) {
+  if (facts.host_budget_option.empty())
+    return fmt::format("{:.0f} MiB of pixels exceed the host's budget of {:.0f} MiB",
+                       mib(facts.decoded_bytes), mib(facts.host_budget_bytes));
+  const std::string& option = facts.host_budget_option;
+  return fmt::format(
+      "{:.1f} MiB of pixels and {:.1f} MiB for loading do not fit into {}: they need {} {:.0f}MiB",
+      mib(facts.decoded_bytes), mib(facts.loading_bytes), option,
+      option.substr(0, option.find(' ')),
+      std::ceil(mib(facts.decoded_bytes + facts.loading_bytes)));
+}
+
 // Why the set cannot be resident; empty if it can.
 std::string not_resident(const TierFacts& facts) {
   if (!facts.is_gathered)
@@ -38,8 +53,7 @@ std::string not_resident(const TierFacts& facts) {
     return fmt::format("its {:.0f} MiB of pixels exceed the device's budget of {:.0f} MiB",
                        mib(facts.decoded_bytes), mib(facts.device_budget_bytes));
   if ((!facts.has_device || !facts.is_decoded) && facts.decoded_bytes > facts.host_budget_bytes)
-    return fmt::format("its {:.0f} MiB of pixels exceed the host's budget of {:.0f} MiB",
-                       mib(facts.decoded_bytes), mib(facts.host_budget_bytes));
+    return "its " + beyond_host_budget(facts);
   return {};
 }
 
@@ -68,9 +82,8 @@ TierChoice choose_tier(Tier wanted, const TierFacts& facts) {
   if (wanted == Tier::decoded && facts.is_decoded) return {Tier::mapped, "it is stored decoded"};
   if (wanted == Tier::mapped && !facts.is_decoded && facts.decoded_bytes > facts.host_budget_bytes)
     fail<UsageError>(
-        "--tier mapped: {:.0f} MiB of pixels exceed the host's budget of {:.0f} MiB; use --tier "
-        "decoded, or pack the set with `warpstep data pack --decode`",
-        mib(facts.decoded_bytes), mib(facts.host_budget_bytes));
+        "--tier mapped: {}; use --tier decoded, or pack the set with `warpstep data pack --decode`",
+        beyond_host_budget(facts));
   if (wanted != Tier::automatic) return {wanted, "as requested"};
   if (facts.has_device && obstacle.empty() && !facts.sets_extent)
     return {Tier::resident, "its pixels fit the device"};

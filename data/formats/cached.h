@@ -35,6 +35,10 @@ struct TierFacts {
   bool has_device = false;                // with memory of its own
   std::uint64_t device_budget_bytes = 0;  // for a set in the device's memory; 0: unknown
   std::uint64_t host_budget_bytes = 0;    // for a set in the host's memory
+  // The option that sets this budget, "--memory 2GiB", and what loading takes of its value beside
+  // the set; empty: the machine does.
+  std::string host_budget_option;
+  std::uint64_t loading_bytes = 0;
   bool many_epochs = true;
 };
 

@@ -41,6 +41,15 @@ TEST(Tier, SaysWhyOneCannotBeHad) {
               AllOf(HasSubstr("3000 MiB"), HasSubstr("1024 MiB"), HasSubstr("data pack --decode")));
   EXPECT_THAT(message_of<UsageError>([&] { choose_tier(Tier::resident, facts); }),
               AllOf(HasSubstr("3000 MiB"), HasSubstr("--tier auto")));
+  TierFacts limited = facts;
+  limited.host_budget_option = "--memory 2GiB";
+  limited.loading_bytes = 1024 * mib + 1;
+  const std::string needed =
+      "3000.0 MiB of pixels and 1024.0 MiB for loading do not fit into --memory 2GiB: they need "
+      "--memory 4025MiB; use --tier ";
+  for (const Tier tier : {Tier::mapped, Tier::resident})
+    EXPECT_THAT(message_of<UsageError>([&] { choose_tier(tier, limited); }),
+                AllOf(HasSubstr(needed), Not(HasSubstr("budget"))));
   facts.is_gathered = false;
   EXPECT_THAT(message_of<UsageError>([&] { choose_tier(Tier::resident, facts); }),
               HasSubstr("resizes images"));

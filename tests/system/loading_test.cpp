@@ -340,14 +340,17 @@ TEST_F(Loading, TrainsOnASetOfAPlugin) {
 TEST_F(Loading, DecodesEveryTimeWhereMemoryAllowsNoMore) {
   data::testing::put_png_split(folder_ / "large/train", 128, 2, {64, 64, 3});
   data::testing::put_png_split(folder_ / "large/test", 64, 2, {64, 64, 3});
-  const auto in_tier = [&](const std::string& tier) {
-    return train(folder_ / "large", a_,
-                 {"--memory", "4600KiB", "--workers", "1", "--prefetch", "2", "--overwrite",
-                  "--tier", tier});
+  const auto in_tier = [&](const std::string& tier, const std::string& memory = "4600KiB") {
+    return train(
+        folder_ / "large", a_,
+        {"--memory", memory, "--workers", "1", "--prefetch", "2", "--overwrite", "--tier", tier});
   };
   const Ended mapped = in_tier("mapped");
   EXPECT_EQ(mapped.exit_code, 2);
-  EXPECT_THAT(mapped.err, HasSubstr("use --tier decoded"));
+  EXPECT_THAT(mapped.err, AllOf(HasSubstr("--tier mapped: 1.5 MiB of pixels and "),
+                                HasSubstr(" MiB for loading do not fit into --memory 4600KiB: they "
+                                          "need --memory 6MiB; use --tier decoded")));
+  EXPECT_EQ(in_tier("mapped", "6MiB").exit_code, 0);
   EXPECT_EQ(in_tier("decoded").exit_code, 0);
   const Ended chosen = in_tier("auto");
   EXPECT_EQ(chosen.exit_code, 0);

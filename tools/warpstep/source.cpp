@@ -58,8 +58,10 @@ data::TierFacts facts_of(const Source& source, const RunOptions& options, const 
                          std::uint64_t passes, std::uint64_t rest) {
   const std::uint64_t limit = parse_bytes(options.memory);
   std::uint64_t budget = data::host_budget_bytes(options.world().local_size);
-  if (limit > 0 && source.encoding != data::Encoding::pixels)
-    budget = std::min(budget, limit - std::min(limit, rest));
+  const std::uint64_t allowed = limit - std::min(limit, rest);
+  const bool is_limited =
+      limit > 0 && source.encoding != data::Encoding::pixels && allowed < budget;
+  if (is_limited) budget = allowed;
   const Shape image = source.dataset->image_shape();
   const ImageExtent extent = source.recipe.extent(image);
   const bool device = has_own_memory(backend);
@@ -73,6 +75,8 @@ data::TierFacts facts_of(const Source& source, const RunOptions& options, const 
           .has_device = device,
           .device_budget_bytes = backend.free_bytes() / 4,
           .host_budget_bytes = budget,
+          .host_budget_option = is_limited ? "--memory " + options.memory : "",
+          .loading_bytes = is_limited ? rest : 0,
           .many_epochs = passes != 1};
 }
 

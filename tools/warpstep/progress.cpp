@@ -1,11 +1,14 @@
 #include "tools/warpstep/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <utility>
+#include <vector>
 
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
@@ -17,6 +20,29 @@ namespace {
 
 constexpr std::uint64_t refresh_ns = 100'000'000;    // on a terminal
 constexpr std::uint64_t report_ns = 10'000'000'000;  // a line in a log file
+
+// Of the terminal on stderr, which may be resized at any time; 0: not known.
+std::size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+struct Field {
+  std::string text;
+  int rank = 0;  // fields of the highest rank are left out first
+};
+
+// The fields that fit into `columns` (0: all) without its last one, where some terminals wrap.
+std::string fitting(std::vector<Field> fields, std::size_t columns) {
+  std::erase_if(fields, [](const Field& field) { return field.text.empty(); });
+  for (;;) {
+    std::string line;
+    for (const Field& field : fields) line += (line.empty() ? "" : "  ") + field.text;
+    if (columns == 0 || line.size() < columns) return line;
+    if (fields.size() == 1) return line.substr(0, columns - 1);
+    fields.erase(std::ranges::max_element(fields, {}, &Field::rank));
+  }
+}
 
 }  // namespace
 
@@ -75,7 +101,7 @@ void ProgressLine::clear() {
   shown_ = false;
 }
 
-std::string ProgressLine::line_at(const StepRecord& r, std::uint64_t now) {
+std::string ProgressLine::line_at(const StepRecord& r, std::uint64_t now, std::size_t columns) {
   since_line_ += r.score;
   if (begin_ns_ == 0) {
     begin_ns_ = last_shown_ns_ = now;
@@ -98,17 +124,21 @@ std::string ProgressLine::line_at(const StepRecord& r, std::uint64_t now) {
                                     : fmt::format("epoch {}{}  step {}/{}", r.epoch,
                                                   epochs_ ? fmt::format("/{}", epochs_) : "",
                                                   r.step_in_epoch, r.steps_per_epoch);
-  return fmt::format("{}  loss {}  {}  {}{} {}/s  {}{} left", place, loss_text(score.loss()),
-                     quality_text(score, items_),
-                     r.gradient_norm > 0 ? fmt::format("gradients {:.3g}  ", r.gradient_norm) : "",
-                     grouped(static_cast<std::int64_t>(per_second(count_, times_))), name(items_),
-                     compute.empty() ? "" : compute + "  ",
-                     clock_text(wall_seconds * static_cast<double>(
-                                                   total_steps_ - std::min(total_steps_, r.step))));
+  const double left =
+      wall_seconds * static_cast<double>(total_steps_ - std::min(total_steps_, r.step));
+  const std::int64_t speed = static_cast<std::int64_t>(per_second(count_, times_));
+  return fitting({{place, 0},
+                  {"loss " + loss_text(score.loss()), 2},
+                  {quality_text(score, items_), 3},
+                  {r.gradient_norm > 0 ? fmt::format("gradients {:.3g}", r.gradient_norm) : "", 5},
+                  {fmt::format("{} {}/s", grouped(speed), name(items_)), 4},
+                  {compute, 6},
+                  {clock_text(left) + " left", 1}},
+                 columns);
 }
 
 void ProgressLine::on_step(const StepRecord& r) {
-  const std::string line = line_at(r, now_ns());
+  const std::string line = line_at(r, now_ns(), terminal_ ? terminal_columns() : 0);
   if (line.empty()) return;
   static const record::Name name{"progress line"};
   const record::Span span(name);

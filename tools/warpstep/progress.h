@@ -30,8 +30,9 @@ class ProgressLine final : public TrainObserver {
   void on_evaluation(const EvaluationRecord& record) override;
 
   // The line after a step that ended now; empty where none is due. Its speed is that of the steps
-  // alone, as in metrics.jsonl; the time that is left includes evaluations and checkpoints.
-  std::string line_at(const StepRecord& record, std::uint64_t now);
+  // alone, as in metrics.jsonl; the time that is left includes evaluations and checkpoints. Of a
+  // terminal of so many columns (0: any number) it has what fits into one row.
+  std::string line_at(const StepRecord& record, std::uint64_t now, std::size_t columns = 0);
 
  private:
   void clear();

@@ -118,6 +118,33 @@ TEST(ProgressLine, OfTextHasTheLossSinceTheLastLineAndTheStepsOfTheRun) {
       << "of a skipped step there is none";
 }
 
+// A longer line would wrap, and each refresh leave a row of it behind.
+TEST(ProgressLine, FitsIntoOneRowOfTheTerminal) {
+  const auto at_columns = [](std::size_t columns) {
+    ProgressLine line(8, 3120, Items::images, {.flops_per_step = 5e9, .peak = {}});
+    StepRecord r{.step = 1, .epoch = 1, .step_in_epoch = 1, .steps_per_epoch = 390, .count = 100};
+    r.gradient_norm = 1.25;
+    r.times.kernels_ns = 500'000'000;
+    line.line_at(r, 1'000'000'000);
+    r.step = r.step_in_epoch = 2;
+    r.epoch_score = {.loss_sum = 230, .correct = 12, .count = 100, .weight = 100};
+    return line.line_at(r, 21'000'000'000, columns);
+  };
+  const std::string whole = at_columns(0);
+  EXPECT_EQ(whole,
+            "epoch 1/8  step 2/390  loss 2.3000  accuracy 12.0 %  gradients 1.25  200 images/s  "
+            "10.0 GFLOP/s  17:19:20 left");
+  EXPECT_EQ(at_columns(200), whole);
+  EXPECT_EQ(at_columns(whole.size() + 1), whole);
+  EXPECT_EQ(at_columns(whole.size()),
+            "epoch 1/8  step 2/390  loss 2.3000  accuracy 12.0 %  gradients 1.25  200 images/s  "
+            "17:19:20 left");
+  EXPECT_EQ(at_columns(80), "epoch 1/8  step 2/390  loss 2.3000  accuracy 12.0 %  17:19:20 left");
+  EXPECT_EQ(at_columns(40), "epoch 1/8  step 2/390  17:19:20 left");
+  EXPECT_EQ(at_columns(10), "epoch 1/8");
+  EXPECT_EQ(at_columns(1), "");
+}
+
 TEST(Roofline, OfAGpuIsThatOfItsDataSheet) {
   const Graph step = step_of("mlp");
   const Json peaks{{"flops_per_second", {{"bf16", 989.4e12}}}, {"bytes_per_second", 4.8e12}};

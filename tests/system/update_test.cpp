@@ -12,6 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 class UpdateOptions : public testing::Test {
@@ -130,6 +131,21 @@ TEST_F(UpdateOptions, WhatCannotBeMeantIsRefused) {
     EXPECT_EQ(ended.exit_code, 2) << ended.err;
     EXPECT_THAT(ended.err, HasSubstr(wrong.message));
   }
+}
+
+TEST_F(UpdateOptions, ALossThatIsNoneOfLogProbabilitiesIsNotedOnce) {
+  const auto noted = [](const Ended& ended) {
+    const std::string note = "; --loss cross_entropy takes any outputs\n";
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = ended.err.find(note, at)) != std::string::npos; ++count) ++at;
+    return count;
+  };
+  const Ended raw = run(with(short_run(data_, out_), "--loss", "nll"));
+  ASSERT_EQ(raw.exit_code, 0) << raw.err;
+  EXPECT_EQ(noted(raw), 1U) << raw.err;
+  EXPECT_THAT(raw.err, ContainsRegex("note: the loss is -[0-9.]+ in step [0-9]+, and of "
+                                     "log-probabilities it cannot be below 0: the outputs of mlp"));
+  EXPECT_EQ(noted(run(short_run(data_, folder_ / "usual"))), 0U);
 }
 
 TEST_F(UpdateOptions, GradientsThatAreNotFiniteEndTheRun) {

@@ -137,7 +137,19 @@ std::string ProgressLine::line_at(const StepRecord& r, std::uint64_t now, std::s
                  columns);
 }
 
+// -log of a probability is not below 0, but for rounding.
+void ProgressLine::note_no_log_probabilities(const StepRecord& r) {
+  constexpr float rounding = -1e-3F;
+  if (raw_loss_of_.empty() || !(r.loss < rounding)) return;
+  clear();
+  say("note: the loss is {} in step {}, and of log-probabilities it cannot be below 0: the outputs "
+      "of {} are none, as --loss nll takes them to be; --loss cross_entropy takes any outputs\n",
+      loss_text(static_cast<double>(r.loss)), r.step, raw_loss_of_);
+  raw_loss_of_.clear();
+}
+
 void ProgressLine::on_step(const StepRecord& r) {
+  note_no_log_probabilities(r);
   const std::string line = line_at(r, now_ns(), terminal_ ? terminal_columns() : 0);
   if (line.empty()) return;
   static const record::Name name{"progress line"};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/run/trainer.h"
 #include "tools/warpstep/throughput.h"
@@ -24,6 +25,8 @@ class ProgressLine final : public TrainObserver {
   ProgressLine(std::uint64_t epochs, std::uint64_t total_steps, Items items, Throughput throughput);
   ~ProgressLine() override;
   void begins_with_loaded_weights() { loaded_ = true; }  // else it calls them untrained
+  // With --loss nll: a loss that the outputs of this model should not give is noted, once.
+  void expects_log_probabilities_of(std::string model) { raw_loss_of_ = std::move(model); }
 
   void on_step(const StepRecord& record) override;
   void on_epoch(const EpochRecord& record) override;
@@ -36,12 +39,14 @@ class ProgressLine final : public TrainObserver {
 
  private:
   void clear();
+  void note_no_log_probabilities(const StepRecord& record);
 
   std::uint64_t epochs_, total_steps_;
   Items items_;
   Throughput throughput_;
   bool terminal_;
   bool loaded_ = false;
+  std::string raw_loss_of_;
   bool shown_ = false;
   std::uint64_t first_step_ = 0;
   StepTimes times_;         // of the steps after the first

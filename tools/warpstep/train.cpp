@@ -188,6 +188,7 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
   ProgressLine line(job.options.epochs, job.run_steps, job.items(), job.throughput);
   const bool loaded = config.contains("weights");
   if (loaded) line.begins_with_loaded_weights();
+  if (job.options.loss == "nll") line.expects_log_probabilities_of(job.options.model);
   RunDirectory& run = observers.run;
   const fs::path saved_in = run_of_job(run.path(), job.options.world());
   fs::path last_checkpoint;

@@ -542,6 +542,11 @@ void require_sound(const StepRecord& r, bool scales_loss, std::uint64_t skipped)
 
 void require_sound(const EvaluationRecord& r) {
   if (std::isfinite(r.score.loss_sum)) return;
+  if (r.step == 0)
+    fail<NumericError>(
+        "the validation loss is {} before the first step: the weights that the run begins with, or "
+        "the data, give it; `warpstep weights info FILE` counts NaN in weights",
+        loss_text(r.score.loss_sum));
   fail<NumericError>(
       "the validation loss is {} after step {} (epoch {}); training diverged: use a lower --lr, "
       "a warm-up or another --seed. These weights were not saved",

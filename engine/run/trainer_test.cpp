@@ -20,6 +20,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 using testing_support::model_step;
 
@@ -201,6 +202,18 @@ TEST(Trainer, SavesNoWeightsThatAnEvaluationFindsDiverged) {
       ThrowsMessage<NumericError>(AllOf(HasSubstr("the validation loss is nan after step 2"),
                                         HasSubstr("These weights were not saved"))));
   EXPECT_EQ(spoil.saved, "c1 ");
+}
+
+// No rate of learning or seed helps.
+TEST(Trainer, SaysThatTheFirstWeightsAreNotSound) {
+  SmallRun run;
+  Store& store = run.step.store();
+  const std::size_t last = store.parameters().size() - 1;
+  store.write(last, std::vector<float>(store.read(last).size(), not_a_number));
+  EXPECT_THAT([&] { run.train({.epochs = 1, .evaluate_first = true}); },
+              ThrowsMessage<NumericError>(AllOf(HasSubstr("the validation loss is nan before the "
+                                                          "first step: the weights that the run"),
+                                                Not(HasSubstr("diverged")))));
 }
 
 TEST(Trainer, ContinuesWhereItWasStopped) {

@@ -51,11 +51,13 @@ struct Level {
 };
 
 // The process's own memory after the time in which buffers and caches fill: the first quarter of
-// the steps, and where decoded images are kept the first epoch.
+// the steps, at least the first step, which is the first to touch gradients and moments, and where
+// decoded images are kept the first epoch.
 std::vector<Level> settled_memory(const Facts& facts) {
   const std::vector<Step>& steps = facts.session.steps;
   const std::string tier = fields::text(facts.session.loader, "tier");
-  auto settled = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 4);
+  auto settled =
+      steps.begin() + static_cast<std::ptrdiff_t>(std::max<std::size_t>(1, steps.size() / 4));
   if ((tier == "mapped" || tier == "resident") && !facts.reads_text())
     settled =
         std::max(settled, std::ranges::upper_bound(steps, steps.front().epoch, {}, &Step::epoch));

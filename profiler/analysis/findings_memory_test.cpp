@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <vector>
+
 #include "profiler/analysis/testing_findings.h"
 
 namespace warpstep::profiler {
@@ -37,14 +39,18 @@ TEST(FindShortMemory, WhereTheKernelTakesPagesBack) {
   EXPECT_TRUE(c.finding("short-memory"));
 }
 
-// A session of a second in ten steps, with twenty samples of the process's own memory.
+// A session of a second, in ten steps as a rule, with twenty samples of the process's own memory.
 constexpr double mib = 1 << 20;
-Case with_memory(double (*level)(int), const char* tier = "decoded") {
+Case with_memory(double (*level)(int), const char* tier = "decoded",
+                 const std::vector<double>& steps_us = std::vector<double>(10, 1e5)) {
   Case c(false);
   c.builder.raw().steps.clear();
-  for (int i = 0; i < 10; ++i) {
-    c.builder.step(static_cast<std::uint64_t>(i + 1), 1e5 * i, 1e5 * (i + 1), 1e5);
-    c.builder.raw().steps.back().epoch = i < 5 ? 1 : 2;
+  std::uint64_t number = 0;
+  double at = 0;
+  for (const double us : steps_us) {
+    c.builder.step(++number, at, at + us, us);
+    c.builder.raw().steps.back().epoch = number <= 5 ? 1 : 2;
+    at += us;
   }
   c.builder.raw().loader["tier"] = tier;
   for (int i = 0; i < 20; ++i)
@@ -67,6 +73,15 @@ TEST(FindMemoryGrowth, IsNotOneBufferNorALittle) {
   EXPECT_FALSE(with_memory([](int i) { return 200.0 + i; }).finding("memory-growth"));
   EXPECT_FALSE(with_memory([](int i) { return 4000.0 + 4 * i; }).finding("memory-growth"));
   EXPECT_FALSE(with_memory([](int i) { return 400.0 - 4 * i; }).finding("memory-growth"));
+}
+
+// A step of a large model takes seconds, and the first one fills its gradients and moments.
+TEST(FindMemoryGrowth, IsNotTheFirstStep) {
+  const auto filling = [](int i) { return i < 16 ? 200.0 + 20 * i : 520.0; };
+  EXPECT_FALSE(with_memory(filling, "decoded", {8e5, 2e5}).finding("memory-growth"));
+  const auto leaking = [](int i) { return 200.0 + 8 * i; };
+  EXPECT_TRUE(with_memory(leaking, "decoded", {2e5, 8e5}).finding("memory-growth"));
+  EXPECT_FALSE(with_memory(leaking, "decoded", {1e6}).finding("memory-growth"));
 }
 
 TEST(FindMemoryGrowth, IsNotATierThatFills) {

@@ -316,6 +316,25 @@ TEST(Findings, AHiddenLoaderStillTakesAHostsCores) {
   EXPECT_THAT(keys(with(1'000, 200'000)), Not(Contains("loader-contention")));
 }
 
+// The only step is the first, which does not count: there is no time to compare with.
+TEST(Findings, ARunOfOneStepSaysNothingAboutItsLoader) {
+  const Session session = testing::loader_session({.workers = 2,
+                                                   .cores = 2,
+                                                   .kernel_threads = 2,
+                                                   .batch = 8,
+                                                   .steps = 60,
+                                                   .gpu = false,
+                                                   .step_us = 20'000,
+                                                   .stages = {{"decode", 100}, {"pixels", 1'000}},
+                                                   .encoding = "pixels",
+                                                   .normalize = "cpu"})
+                              .build();
+  Analysis analysis = analysed(session);
+  ASSERT_THAT(keys(find_findings(session, analysis)), Contains("loader-contention"));
+  analysis.loader.step_ns = analysis.stall.step_ns = 0;
+  EXPECT_THAT(keys(find_findings(session, analysis)), Not(Contains("loader-contention")));
+}
+
 TEST(Findings, WhatOtherProgramsTakeIsNotTheLoaders) {
   SessionBuilder builder = testing::loader_session({.workers = 2,
                                                     .cores = 2,

@@ -162,6 +162,22 @@ TEST(Fuse, MakesASumInOneOfTwoLayerNorms) {
   EXPECT_EQ(sums, 1);
 }
 
+// The norm would make the sum too late.
+TEST(Fuse, MakesNoSumInALayerNormThatComesAfterAnotherReader) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {4, 6}});
+  const Tensor sum = add(linear("a", x, {.out = 8}), linear("b", x, {.out = 8}));
+  const Tensor gate = gelu(sum);
+  const Tensor y = add(gate, layer_norm("norm", sum));
+  cross_entropy(linear("head", y, {.out = 10}), g.input("labels", {DType::i32, {4}}));
+  const Graph fused = fuse(std::move(g), FuseStage::forward, {});
+  EXPECT_EQ(count<Add>(fused), 2);
+  for (const Node& node : fused.nodes)
+    if (const auto* norm = std::get_if<LayerNorm>(&node.op)) {
+      EXPECT_FALSE(norm->add);
+    }
+}
+
 // The exact form has no epilogue, and without a bias there is nothing to sum; an evaluation does
 // not keep what the unit reads.
 TEST(Fuse, GivesLinearLayersOnlyTheGeluWithTanh) {

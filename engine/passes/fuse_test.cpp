@@ -287,5 +287,17 @@ TEST(FuseNorms, LeavesAValueAloneThatSomethingElseReads) {
   EXPECT_EQ(count<Relu>(fused), 1);
 }
 
+// The sum is of what the norm's own relu leaves.
+TEST(FuseNorms, AddsNothingInANormWithARelu) {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {4, 6, 6, 2}});
+  const Tensor h = relu(add(relu(batch_norm("a", x)), x));
+  cross_entropy(linear("fc", flatten(h), {.out = 10}), g.input("labels", {DType::i32, {4}}));
+  const Graph fused = fuse(std::move(g), FuseStage::forward, {});
+  EXPECT_EQ(texts(fused, "batch_norm"), (std::vector<std::string>{"a: +relu"}));
+  EXPECT_EQ(count<Add>(fused), 1);
+  EXPECT_EQ(count<Relu>(fused), 1);
+}
+
 }  // namespace
 }  // namespace warpstep

@@ -152,6 +152,8 @@ TEST(Clock, AdvancesRateAndCorrections) {
     EXPECT_FLOAT_EQ(state.bias_correction1, static_cast<float>(first[i]));
     EXPECT_FLOAT_EQ(state.bias_correction2, static_cast<float>(second[i]));
     EXPECT_EQ(state.loss_scale, 1);
+    EXPECT_EQ(state.gradient_norm, 0) << "until it is computed";
+    state.gradient_norm = 3;
   }
 }
 

@@ -180,5 +180,18 @@ TEST(Clock, CountsUpdatesWhereStepsAccumulate) {
   }
 }
 
+// After three good updates in a row, up to the largest; an overflow halves it and ends the row.
+TEST(Clock, GrowsTheLossScaleAfterGoodUpdatesInARow) {
+  const LossScaling scaling{.enabled = true, .initial = 8, .interval = 3, .largest = 16};
+  StepState state;
+  std::vector<float> scales;
+  for (int step = 1; step <= 12; ++step) {
+    tick(state, of_kind(Schedule::Kind::constant, 0.1, 12), 0.9, 0.999, scaling);
+    scales.push_back(state.loss_scale);
+    if (step == 2) state.overflow = 1;
+  }
+  EXPECT_EQ(scales, (std::vector<float>{8, 8, 4, 4, 4, 8, 8, 8, 16, 16, 16, 16}));
+}
+
 }  // namespace
 }  // namespace warpstep

@@ -8,6 +8,7 @@
 #include "engine/core/error.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
+#include "tests/stepping.h"
 
 namespace warpstep {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+using testing_support::model_step;
 
 constexpr std::int64_t step_rows = 8, row_pixels = 4 * 4 * 2;
 
@@ -113,6 +115,30 @@ TEST(GiveBatch, RefusesF32OnTheReference) {
               ThrowsMessage<Error>(AllOf(HasSubstr("f32 8x4x4x2, 2048 bytes in this backend"),
                                          HasSubstr("its source gives f32, 1024 bytes"))));
   EXPECT_NO_THROW(evaluate_rows<double>(program, step_rows));
+}
+
+// The running statistics of the evaluation's own store are those of its beginning.
+TEST(TakeAverage, TakesTheStatisticsAndTheStateOfTheStep) {
+  const auto backend = open_backend("ref");
+  StepOptions averaged, forward{.training = false};
+  averaged.update.average_decay = 0.5;
+  Program step(model_step("mnist_cnn", 1, averaged), backend),
+      evaluation(model_step("mnist_cnn", 1, forward), backend);
+  Store &from = step.store(), &to = evaluation.store();
+  from.initialize(1);
+  to.initialize(2);
+  ASSERT_FALSE(from.buffers().empty());
+  for (std::size_t b = 0; b < from.buffers().size(); ++b)
+    from.write_buffer(b, std::vector<float>(from.read_buffer(b).size(), 3));
+  StepState state = from.step_state();
+  state.step = 7;
+  from.set_step_state(state);
+  take_average(from, to);
+  for (std::size_t p = 0; p < to.parameters().size(); ++p)
+    EXPECT_EQ(to.read(p), from.read(p, Store::Section::average));
+  for (std::size_t b = 0; b < to.buffers().size(); ++b)
+    EXPECT_EQ(to.read_buffer(b), from.read_buffer(b));
+  EXPECT_EQ(to.step_state().step, 7);
 }
 
 }  // namespace

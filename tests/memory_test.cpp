@@ -135,6 +135,19 @@ TEST(PlanMemory, LetsASumOfAValueWithItselfWorkInPlace) {
   EXPECT_EQ(plan.buffer_of_value[idx(y.id)], plan.buffer_of_value[idx(x.id)]);
 }
 
+// An evaluation's logits are read when it is over.
+TEST(PlanMemory, KeepsTheLogitsOfAnEvaluation) {
+  Graph graph;
+  const Tensor x = relu(graph.input("x", {DType::f32, {4, 6}})), y = relu(x), z = relu(y);
+  graph.logits = x.id;
+  graph.loss = z.id;
+  for (Value& value : graph.values) value.layout.bytes = value.type.bytes();
+  const MemoryPlan plan = plan_memory(graph, {}, one_lane(graph));
+  const int kept = plan.buffer_of_value[idx(x.id)];
+  EXPECT_EQ(plan.buffers[idx(kept)].lifetime.last, 2);
+  EXPECT_NE(plan.buffer_of_value[idx(y.id)], kept);
+}
+
 void expect_sound_plan(const MemoryPlan& plan) {
   std::vector<Lifetime> lives;
   std::vector<std::size_t> offsets;

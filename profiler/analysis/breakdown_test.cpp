@@ -255,6 +255,17 @@ TEST(Breakdown, TellsWaitsForTheDeviceFromTheDriversOwnTime) {
   expect_mean(break_down(builder.build(), as_tb), {.kernel = 10, .runtime = 60, .other = 30});
 }
 
+// For torch_tb_profiler a step begins after what was launched before all steps.
+TEST(Breakdown, WorkThatIsLaunchedAfterTheStepsMovesNone) {
+  SessionBuilder builder;
+  builder.gpu()
+      .step(1, 0, 100)
+      .window(1, 1, 0, 100, true)
+      .launch(1, 2, What::kernel, "gemm", 20, 30)
+      .launch(105, 106, What::kernel, "gemm", 110, 130);
+  expect_mean(break_down(builder.build(), as_tb), {.kernel = 10, .runtime = 1, .other = 89});
+}
+
 // Two kernels of a graph, with a gap between them in which the trainer waits for the next batch.
 TEST(Breakdown, AWaitBetweenKernelsOfAGraphIsNotOfTheStep) {
   SessionBuilder builder;

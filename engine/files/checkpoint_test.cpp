@@ -24,8 +24,10 @@ Json written() {
   StepState state;
   state.step = 40;
   state.skipped = 2;
+  state.good_steps = 7;
   state.micro_step = 1;
   state.update = 0;
+  state.overflow = 1;
   state.loss_scale = 0.25F;
   return Json::parse(progress_text(progress, state));
 }

@@ -1,12 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/files/checkpoint.h"
+#include "tests/stepping.h"
 
 namespace warpstep {
 namespace {
@@ -147,6 +150,31 @@ TEST(CheckpointProgress, RefusesWhatIsNoObject) {
   EXPECT_THAT(refusal("7"), HasSubstr("7, where an object belongs"));
   EXPECT_THAT(refusal(std::string(1'000'000, '[')), HasSubstr("no JSON"));
   EXPECT_THAT(refusal(std::string(100'000, '[') + std::string(100'000, ']')), HasSubstr("no JSON"));
+}
+
+// Of a running statistic it may be: an evaluation shows it.
+TEST(Checkpoint, IsNotMadeOfWeightsThatAreNotFinite) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    fmt::format("warpstep_checkpoint_test_{}.safetensors", ::getpid());
+  Program step(testing_support::model_step("mnist_cnn", 1), open_backend("ref"));
+  Store& store = step.store();
+  store.initialize(1);
+  const Optimizer::Kind optimizer = StepOptions().optimizer.kind;
+  const auto save = [&] { save_checkpoint(path, store, optimizer, {}, {"m", "{}"}); };
+  const std::vector<float> finite = store.read(2);
+  for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    std::vector<float> spoilt = finite;
+    spoilt.back() = static_cast<float>(value);
+    store.write(2, spoilt);
+    EXPECT_THAT(save, testing::ThrowsMessage<NumericError>(HasSubstr(
+                          store.parameters()[2].name + " has values that are not finite")));
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  store.write(2, finite);
+  store.write_buffer(0, std::vector<float>(store.read_buffer(0).size(), std::nanf("")));
+  save();
+  EXPECT_TRUE(std::filesystem::exists(path));
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -328,6 +328,14 @@ TEST(Trainer, ExchangesInTheStepsOfTheUpdates) {
   EXPECT_EQ(runner.text, "aa u aaua au ");
 }
 
+TEST(Trainer, EvaluatesTheSameBatchesEachTime) {
+  SmallRun run;
+  for (const std::uint64_t epochs : {1, 2}) {
+    run.train({.epochs = epochs, .limit_batches = 2});
+    EXPECT_EQ(run.validation.position(), (Position{0, 2}));
+  }
+}
+
 // They count where a speed is measured, and in no score.
 TEST(Trainer, CountsTheImagesOfASkippedStep) {
   struct Counted final : TrainObserver {

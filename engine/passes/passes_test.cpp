@@ -174,6 +174,10 @@ TEST(Precision, ScalesTheLossInFp16Alone) {
   EXPECT_EQ(count<CheckGradients>(apply_precision(model_step("mlp", 2), Precision::bf16)), 0);
   const Graph g = apply_precision(model_step("mlp", 2), Precision::fp16);
   EXPECT_EQ(count<CheckGradients>(g), 1);
+  StepOptions clipped;
+  clipped.update.clip_norm = 1;
+  EXPECT_EQ(count<CheckGradients>(apply_precision(model_step("mlp", 2, clipped), Precision::fp16)),
+            1);
   for (const Node& node : g.nodes)
     if (const auto* xent = std::get_if<SoftmaxXent>(&node.op)) {
       EXPECT_TRUE(xent->scaled);

@@ -167,6 +167,21 @@ TEST(OpWithABuffer, ChangesItInTrainingStepsAlone) {
   }
 }
 
+TEST(OpWithABuffer, IsNotComputedAgainWithItsBlock) {
+  Graph g;
+  const std::vector<float> half{0.5F, 0.5F, 0.5F};
+  const Tensor x = normalize(g.input("images", {DType::u8, {4, 2, 2, 3}}), half, half);
+  const Tensor h = linear("block.b", linear("block.a", flatten(x), {.out = 3}), {.out = 3});
+  const Tensor same =
+      custom("block.count", std::make_shared<Counted>(), {h, g.buffer("seen", {1}, {0})});
+  cross_entropy(linear("block.c", same, {.out = 3}), g.input("labels", {DType::i32, {4}}));
+  StepOptions options;
+  options.recompute = {"block"};
+  const Graph step = compile_step(std::move(g), options);
+  EXPECT_EQ(count<Linear>(step), 4) << "what block.b reads is made twice";
+  EXPECT_EQ(count<Custom>(step), 1);
+}
+
 TEST(OpWithABuffer, IsNamedWhereItMakesTheBufferInfinite) {
   Stepping step(compile_step(counting(true, Counted::Form::inference, Counted::Form::infinite), {}),
                 open_backend("ref"));

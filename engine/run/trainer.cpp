@@ -28,6 +28,16 @@ Clock clock_of(const Graph& graph) {
   return {};
 }
 
+// LARS multiplies gradients by its trust coefficient before the learning rate sees them.
+bool has_trust(const Graph& graph) {
+  return std::ranges::any_of(
+      graph.nodes, [](const Node& node) { return std::holds_alternative<LarsScale>(node.op); });
+}
+
+std::string lower_rates(bool has_trust) {
+  return has_trust ? "use a lower --trust, a lower --lr" : "use a lower --lr";
+}
+
 std::string loss_text(double value) {  // without a NaN's sign, which has no meaning
   return std::isnan(value) ? "nan" : fmt::format("{}", value);
 }
@@ -54,6 +64,7 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
                      options_.steps_per_launch);
   const Clock clock = clock_of(parts_.step.graph());
   scales_loss_ = clock.scaling.enabled;
+  has_trust_ = has_trust(parts_.step.graph());
   accumulate_ = static_cast<std::uint64_t>(clock.accumulate);
   if (!parts_.runner) {
     own_runner_ = graph_runner(parts_.step);
@@ -219,7 +230,7 @@ void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   const std::uint64_t read_ns = flight.before == 0 ? landed_ns_ : now_ns();
   report.end(read_ns);
   skipped_in_a_row_ = record.overflow ? skipped_in_a_row_ + 1 : 0;
-  require_sound(record, scales_loss_, skipped_in_a_row_);
+  require_sound(record, scales_loss_, skipped_in_a_row_, has_trust_);
   last_step_end_ns_ = record.end_ns;
 
   progress.step = record.step;
@@ -394,7 +405,7 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
       static_cast<double>(progress.next.step) / static_cast<double>(steps_per_epoch());
   const EvaluationRecord record{progress.next.epoch, progress.step, *score, now_ns() - begin,
                                 static_cast<double>(progress.next.epoch) + part};
-  require_sound(record);
+  require_sound(record, has_trust_);
   progress.evaluation = record;
   watch(progress);
   saved_ = false;
@@ -515,32 +526,33 @@ std::vector<BlockStatistics> block_statistics(const Program& step, std::int64_t 
   return all;
 }
 
-void require_sound(const StepRecord& r, bool scales_loss, std::uint64_t skipped) {
+void require_sound(const StepRecord& r, bool scales_loss, std::uint64_t skipped, bool has_trust) {
+  const std::string lower = lower_rates(has_trust);
   const std::string where =
       fmt::format("in step {} (epoch {}, step {} of {}, learning rate {})", r.step, r.epoch,
                   r.step_in_epoch, r.steps_per_epoch, r.learning_rate);
   const bool finite = std::isfinite(r.loss);
   if (r.overflow && !scales_loss && finite)
     fail<NumericError>(
-        "gradients are not finite {}, with a loss of {}; training diverged: use a lower --lr, a "
-        "warm-up or a smaller --clip-norm. Nothing of this step was saved",
-        where, r.loss);
+        "gradients{} are not finite {}, with a loss of {}; training diverged: {}, a warm-up or a "
+        "smaller --clip-norm. Nothing of this step was saved",
+        has_trust ? ", or their products with LARS's rates," : "", where, r.loss, lower);
   if (r.overflow && scales_loss && r.loss_scale < least_loss_scale)
     fail<NumericError>(
         "{} {} though the loss scale is down to {}: the last {} steps made no update, and a "
-        "smaller scale would not help; training diverged: use a lower --lr, a warm-up, or "
-        "--precision bf16. Nothing of this step was saved",
+        "smaller scale would not help; training diverged: {}, a warm-up, or --precision bf16. "
+        "Nothing of this step was saved",
         finite ? "gradients overflow"
                : fmt::format("the loss is {}", loss_text(static_cast<double>(r.loss))),
-        where, r.loss_scale, skipped);
+        where, r.loss_scale, skipped, lower);
   if (!finite && !(r.overflow && scales_loss))
     fail<NumericError>(
-        "the loss is {} {}; training diverged: use a lower --lr, a warm-up or another --seed. "
-        "Nothing of this step was saved",
-        loss_text(static_cast<double>(r.loss)), where);
+        "the loss is {} {}; training diverged: {}, a warm-up or another --seed. Nothing of this "
+        "step was saved",
+        loss_text(static_cast<double>(r.loss)), where, lower);
 }
 
-void require_sound(const EvaluationRecord& r) {
+void require_sound(const EvaluationRecord& r, bool has_trust) {
   if (std::isfinite(r.score.loss_sum)) return;
   if (r.step == 0)
     fail<NumericError>(
@@ -548,9 +560,9 @@ void require_sound(const EvaluationRecord& r) {
         "the data, give it; `warpstep weights info FILE` counts NaN in weights",
         loss_text(r.score.loss_sum));
   fail<NumericError>(
-      "the validation loss is {} after step {} (epoch {}); training diverged: use a lower --lr, "
-      "a warm-up or another --seed. These weights were not saved",
-      loss_text(r.score.loss_sum), r.step, r.epoch);
+      "the validation loss is {} after step {} (epoch {}); training diverged: {}, a warm-up or "
+      "another --seed. These weights were not saved",
+      loss_text(r.score.loss_sum), r.step, r.epoch, lower_rates(has_trust));
 }
 
 }  // namespace warpstep

@@ -219,7 +219,7 @@ class Trainer {
   std::string broken_;                 // why there is no next batch
   std::vector<StepVariant> variants_;  // of the launch that is being put together
   bool has_batch_ = false;             // the first one has been taken
-  bool scales_loss_ = false;
+  bool scales_loss_ = false, has_trust_ = false;
   std::uint64_t accumulate_ = 1;        // steps per update
   bool saved_ = false;                  // the last checkpoint has all of the progress
   std::int64_t first_step_ = 0;         // of the step state when the run's was 0
@@ -237,8 +237,10 @@ class Trainer {
 
 // Throws NumericError naming the step when the loss or a gradient is not finite: without a loss
 // scale at once, with one when it is below least_loss_scale. `skipped` counts the steps in a row,
-// this one included, whose update was skipped because gradients overflowed.
-void require_sound(const StepRecord& record, bool scales_loss, std::uint64_t skipped);
-void require_sound(const EvaluationRecord& record);
+// this one included, whose update was skipped because gradients overflowed. `has_trust`: LARS makes
+// the updates, so that --trust is to be lowered, too.
+void require_sound(const StepRecord& record, bool scales_loss, std::uint64_t skipped,
+                   bool has_trust = false);
+void require_sound(const EvaluationRecord& record, bool has_trust = false);
 
 }  // namespace warpstep

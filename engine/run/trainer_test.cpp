@@ -464,6 +464,21 @@ TEST(Divergence, IsALossThatIsNotFiniteOrAScaleThatDoesNotHelp) {
               ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
 }
 
+TEST(Divergence, WithLarsMayBeOfItsTrustCoefficient) {
+  const std::string both = "training diverged: use a lower --trust, a lower --lr, a warm-up";
+  EXPECT_THAT([] { require_sound(fifth(1, 1, true), false, 1, true); },
+              ThrowsMessage<NumericError>(AllOf(
+                  HasSubstr("gradients, or their products with LARS's rates, are not finite in "),
+                  HasSubstr(both))));
+  EXPECT_THAT([] { require_sound(fifth(1, 0.5F, true), true, 17, true); },
+              ThrowsMessage<NumericError>(HasSubstr(both)));
+  EXPECT_THAT([] { require_sound(fifth(not_a_number, 1, false), false, 0, true); },
+              ThrowsMessage<NumericError>(HasSubstr(both)));
+  const EvaluationRecord evaluation{.score = {.loss_sum = not_a_number}};
+  EXPECT_THAT([&] { require_sound(evaluation, true); },
+              ThrowsMessage<NumericError>(HasSubstr(both)));
+}
+
 // If every step overflows: the longest time that a run continues without an update.
 TEST(Divergence, EndsSeventeenStepsAfterTheFirstLossScale) {
   StepState state;

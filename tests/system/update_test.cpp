@@ -158,5 +158,14 @@ TEST_F(UpdateOptions, GradientsThatAreNotFiniteEndTheRun) {
               AllOf(HasSubstr("the loss is nan in step "), HasSubstr("training diverged")));
 }
 
+// LARS's rate of a layer, |w| / |g| times the coefficient, multiplies a gradient before --lr does.
+TEST_F(UpdateOptions, ATrustCoefficientThatOverflowsGradientsIsNamed) {
+  const Ended ended =
+      run(with(short_run(data_, out_, "mlp"), "--optimizer", "lars", "--trust", "1e38"));
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(" are not finite in step 1 "),
+                               HasSubstr("training diverged: use a lower --trust, a lower --lr")));
+}
+
 }  // namespace
 }  // namespace warpstep::system_test

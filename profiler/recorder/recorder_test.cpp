@@ -315,8 +315,11 @@ TEST(Recorder, KeepsALongSpanThatReachesIntoTheAskedTime) {
   EXPECT_THAT(trigger(::getpid(), {.last_ms = 1000}), HasSubstr("steps 1-1"));
   recorder.finish();
   const Session session = read_session(path);
+  // Rings of the process may still have that of an earlier run of this test.
   EXPECT_EQ(std::ranges::count_if(session.spans,
-                                  [&](const Span& span) { return span.name == evaluation.id(); }),
+                                  [&](const Span& span) {
+                                    return span.name == evaluation.id() && span.end_ns == now;
+                                  }),
             1);
 }
 

@@ -2,8 +2,8 @@
 // version() is the engine's.
 #include "engine/run/backend_build.h"
 
-extern "C" __attribute__((visibility("default"))) const warpstep::BackendBuild*
+extern "C" __attribute__((visibility("default"))) const warpstep::ModuleBuild*
 warpstep_backend_build() {
-  static const warpstep::BackendBuild build{.version = WARPSTEP_BUILD_VERSION};
+  static const warpstep::ModuleBuild build{WARPSTEP_BUILD_VERSION, warpstep::backend_interface()};
   return &build;
 }

@@ -11,12 +11,12 @@ extern "C" warpstep::Backend* warpstep_backend(const warpstep::BackendOptions&) 
 }
 
 #if defined(EARLIER) || defined(CHANGED)
-extern "C" const warpstep::BackendBuild* warpstep_backend_build();
-extern "C" const warpstep::BackendBuild* warpstep_backend_build() {
+extern "C" const warpstep::ModuleBuild* warpstep_backend_build();
+extern "C" const warpstep::ModuleBuild* warpstep_backend_build() {
 #ifdef EARLIER
-  static const warpstep::BackendBuild build{.version = "0.0.9"};
+  static const warpstep::ModuleBuild build{"0.0.9", warpstep::backend_interface()};
 #else
-  static const warpstep::BackendBuild build{.version = warpstep::version(), .interface = 1};
+  static const warpstep::ModuleBuild build{warpstep::version(), 1};
 #endif
   return &build;
 }

@@ -58,14 +58,16 @@ warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResult
           placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref)
-# Backends of other builds: of an earlier version, of this one with other headers, and of one that names none.
+# Backends and MPI modules of other builds: of an earlier version, of this one with other headers, and of one that names none.
 foreach(other earlier changed unnamed)
-  set(backend backend_of_${other})
-  add_library(${backend} MODULE EXCLUDE_FROM_ALL backend_of_another.cpp)
-  target_link_libraries(${backend} PRIVATE warpstep::engine warpstep_options)
-  string(TOUPPER ${other} definition)
-  target_compile_definitions(${backend} PRIVATE ${definition})
-  add_dependencies(engine_test ${backend})
+  foreach(module backend transport)
+    set(target ${module}_of_${other})
+    add_library(${target} MODULE EXCLUDE_FROM_ALL ${module}_of_another.cpp)
+    target_link_libraries(${target} PRIVATE warpstep::engine warpstep_options)
+    string(TOUPPER ${other} definition)
+    target_compile_definitions(${target} PRIVATE ${definition})
+    add_dependencies(engine_test ${target})
+  endforeach()
 endforeach()
 # Which of two versions of a library is loaded: stand-ins, where LD_LIBRARY_PATH has the older one. Files of wheels have no
 # version in their names.

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "engine/core/host_name.h"
+#include "engine/dist/transport_build.h"
 
 namespace warpstep {
 
@@ -424,11 +425,18 @@ std::unique_ptr<Transport> open_mpi() {
         "not found): install Open MPI's headers (libopenmpi-dev) and build again, or give --dist "
         "none to train in this process alone",
         path.string());
+  return load_transport(path);
+}
+
+std::unique_ptr<Transport> load_transport(const std::filesystem::path& path) {
   // Open MPI loads components that look for its symbols in the program.
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!module) fail<RankError>("{} does not load: {}", path.filename().string(), dlerror());
   const auto entry = reinterpret_cast<Transport* (*)()>(dlsym(module, "warpstep_transport"));
   if (!entry) fail<RankError>("{} has no transport: {}", path.string(), dlerror());
+  const std::string why_not =
+      other_build(module, path, "MPI module", "warpstep_transport_build", transport_interface());
+  if (!why_not.empty()) fail<RankError>("{}", why_not);
   return std::unique_ptr<Transport>(entry());
 }
 

@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "engine/core/error.h"
-#include "engine/core/version.h"
 #include "engine/core/wheel_versions.h"
 #include "engine/core/wheels.h"
 #include "engine/run/backend_build.h"
@@ -26,21 +25,6 @@ std::filesystem::path module_folder() {
   Dl_info self{};
   if (dladdr(reinterpret_cast<void*>(&open_backend), &self) == 0) return {};
   return std::filesystem::path(self.dli_fname).parent_path();
-}
-
-void require_this_build(void* module, const std::filesystem::path& path) {
-  const auto entry = reinterpret_cast<BackendBuildEntry>(dlsym(module, "warpstep_backend_build"));
-  std::string other = "an earlier Warpstep, which named no version";
-  if (entry) {
-    const BackendBuild& build = *entry();
-    const bool is_same = std::string_view(build.version) == version();
-    if (is_same && build.interface == backend_interface()) return;
-    other = fmt::format("Warpstep {}{}", build.version, is_same ? ", from other headers" : "");
-  }
-  fail<DeviceError>(
-      "{}: this backend is of {}, but its engine is of Warpstep {} (commit {}); build and install "
-      "both together, or remove this file",
-      path.string(), other, version(), commit());
 }
 
 }  // namespace
@@ -102,7 +86,9 @@ std::shared_ptr<Backend> load_backend(const std::filesystem::path& path,
         path.filename().string(), why);
   const auto entry = reinterpret_cast<BackendEntry>(dlsym(module, "warpstep_backend"));
   if (!entry) fail<DeviceError>("{} is not a backend: {}", path.string(), dlerror());
-  require_this_build(module, path);
+  const std::string why_not =
+      other_build(module, path, "backend", "warpstep_backend_build", backend_interface());
+  if (!why_not.empty()) fail<DeviceError>("{}", why_not);
   return std::shared_ptr<Backend>(entry(options));
 }
 

@@ -1,11 +1,11 @@
-// What a backend's module was built from. The engine calls a backend's functions by their places in
-// its headers, so it refuses a module of another version: one that an earlier installation left,
-// for example.
+// What a backend's module was built from: its function warpstep_backend_build(), of
+// kernels/build.cpp, returns a ModuleBuild with this interface.
 #pragma once
 
 #include <cstdint>
 #include <variant>
 
+#include "engine/core/module_build.h"
 #include "engine/core/plugin.h"
 #include "engine/run/backend.h"
 
@@ -26,13 +26,5 @@ constexpr std::uint64_t backend_interface() {
     mixed = mix_interface(mixed, size);
   return mixed;
 }
-
-struct BackendBuild {
-  const char* version = nullptr;  // "0.1.0"
-  std::uint64_t interface = backend_interface();
-};
-
-// The function warpstep_backend_build(), which every module has from kernels/build.cpp.
-using BackendBuildEntry = const BackendBuild* (*)();
 
 }  // namespace warpstep

@@ -1,5 +1,6 @@
 // Messages over MPI, between the ranks of MPI_COMM_WORLD: a module of its own, so that a machine
-// without MPI runs everything else.
+// without MPI runs everything else. Compiled with WARPSTEP_BUILD_VERSION, as version() is the
+// engine's.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -7,7 +8,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "engine/dist/communicator.h"
+#include "engine/dist/transport_build.h"
 
 namespace warpstep {
 namespace {
@@ -102,4 +103,10 @@ class MpiTransport final : public Transport {
 
 extern "C" __attribute__((visibility("default"))) warpstep::Transport* warpstep_transport() {
   return new warpstep::MpiTransport;
+}
+
+extern "C" __attribute__((visibility("default"))) const warpstep::ModuleBuild*
+warpstep_transport_build() {
+  static const warpstep::ModuleBuild build{WARPSTEP_BUILD_VERSION, warpstep::transport_interface()};
+  return &build;
 }

@@ -62,6 +62,12 @@ int compare_ranks(const RanksOptions& options) {
   std::vector<profiler::Session> sessions;
   for (const std::string& run : options.runs)
     sessions.push_back(std::move(open_profiled_run(run).session));
+  // Of a job's run alone also those of its other ranks.
+  if (sessions.size() == 1)
+    for (int rank = 1, ranks = ranks_of(sessions.front().stamp); rank < ranks; ++rank)
+      sessions.push_back(std::move(
+          open_profiled_run(directory_of(options.runs.front(), {.size = ranks, .rank = rank}))
+              .session));
   profiler::sort_by_rank(sessions);
   const profiler::RanksView view = profiler::rank_view(sessions);
   if (options.json)
@@ -83,7 +89,9 @@ Run declare_ranks(Parser parser) {
   auto options = std::make_shared<RanksOptions>();
   parser.add({.name = "runs",
               .variable = &options->runs,
-              .help = "run directories with a session.prof, or .prof files: one per rank",
+              .help =
+                  "run directories with a session.prof, or .prof files: one per rank; or that of a "
+                  "job, which has those of its ranks in RUN/ranks",
               .type = "RUN",
               .required = true});
   parser.add({.name = "--perfetto",
@@ -95,7 +103,9 @@ Run declare_ranks(Parser parser) {
               .help = "print the tables as JSON, in base units"});
   parser.footer(
       "Ranks are those of train --profile-rank, or the order of the runs.\n"
-      "Example:\n  warpstep ranks runs/rank0 runs/rank1 --perfetto job.tar");
+      "Examples:\n"
+      "  warpstep ranks runs/eight\n"
+      "  warpstep ranks runs/rank0 runs/rank1 --perfetto job.tar");
   return [options] { return compare_ranks(*options); };
 }
 

@@ -60,6 +60,7 @@ double element(const Fill& fill, std::uint64_t i, std::uint64_t count, std::uint
     }
     case Fill::Kind::coarse: return fill.scale * (static_cast<double>(below(word, 3)) - 1);
     case Fill::Kind::constant: return fill.scale;
+    case Fill::Kind::rising: return fill.scale * static_cast<double>(i);
     case Fill::Kind::extreme: return below(word, 2) == 0 ? -fill.scale : fill.scale;
     case Fill::Kind::pixels: return below(word, 256);
     case Fill::Kind::labels: return below(word, static_cast<std::uint32_t>(fill.scale));

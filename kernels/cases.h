@@ -22,6 +22,7 @@ struct Fill {
     distinct,  // elements at least scale / count from each other and from 0: no ties, no kinks
     coarse,    // -scale, 0 or scale: many ties
     constant,  // scale everywhere
+    rising,    // from 0 on by scale
     extreme,   // -scale or scale
     pixels,    // 0 to 255
     labels,    // 0 to scale - 1

@@ -59,6 +59,10 @@ Score& Score::operator+=(const Score& other) {
   return *this;
 }
 
+Score score_of(double loss, std::int64_t correct, std::int64_t count, double weight) {
+  return {weight > 0 ? loss * weight : loss, correct, count, weight};
+}
+
 Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches, Runner* runner) {
   return *evaluate_until(
       program, source, limit_batches, [] { return false; }, runner);
@@ -79,9 +83,8 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
     const record::PhasePart time(kernels_name);
     give_batch(program, batch);
     runner->step();
-    const double weight = batch.loss_weight();
-    total +=
-        Score{static_cast<double>(program.loss()) * weight, program.correct(), batch.count, weight};
+    total += score_of(static_cast<double>(program.loss()), program.correct(), batch.count,
+                      batch.loss_weight());
   }
   return total;
 }

@@ -25,6 +25,10 @@ struct Score {
   Score& operator+=(const Score& other);
 };
 
+// Of a step with this loss: the mean by class weights, or the sum of the rows' losses where those
+// of all labels are 0.
+Score score_of(double loss, std::int64_t correct, std::int64_t count, double weight);
+
 // Evaluates `program` (a step without training) on one pass of `source` from its start.
 Score evaluate(Program& program, BatchSource& source, std::uint64_t limit_batches = 0,
                Runner* runner = nullptr);  // limit 0: all batches; runner null: eager

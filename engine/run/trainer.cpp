@@ -280,12 +280,11 @@ StepRecord Trainer::record_of(const Progress& progress, const Flight& flight,
                               const std::atomic<bool>& stop) {
   const std::int64_t at = first_step_ + static_cast<std::int64_t>(progress.step) + 1;
   StepReport report = parts_.step.store().report(at);
-  Score score{static_cast<double>(report.loss) * flight.weight, report.correct, flight.count,
-              flight.weight};
-  if (parts_.communicator) {
-    score = of_all_ranks(score, stop, &report.overflow);
+  Score score =
+      score_of(static_cast<double>(report.loss), report.correct, flight.count, flight.weight);
+  if (parts_.communicator) score = of_all_ranks(score, stop, &report.overflow);
+  if (parts_.communicator || (flight.weight == 0 && std::isfinite(report.loss)))
     report.loss = static_cast<float>(score.loss());
-  }
   if (flight.before == 0) landed_ns_ = std::max(now_ns(), last_step_end_ns_);
   // The steps of a launch are done when the host learns of it; how long before the last of them
   // this one was, only the device's clock tells.

@@ -144,6 +144,28 @@ void add_weighed(List& list, const Size& size, const Weighing& weighing, bool mi
   });
 }
 
+// All labels are 0 and weigh nothing: with smoothing there is a loss, though no mean of it, and no
+// gradient.
+void add_weightless(List& list, std::int64_t classes) {
+  const auto inputs = [classes](Case& c, const Tensor& x) {
+    c.smooth = false;
+    const Tensor labels = input(c, "labels", {DType::i32, {5}}, {Fill::Kind::constant, 0});
+    const Tensor weights = c.graph.buffer("loss.weight", {classes}, {1}, false);
+    c.fills[weights.id] = {Fill::Kind::rising, 0.5};
+    return std::vector<Tensor>{x, labels, weights};
+  };
+  const auto x = [classes](Case& c) {
+    return input(c, "logits", {DType::f32, {5, classes}}, {Fill::Kind::centered, 3});
+  };
+  const std::string label = fmt::format("of labels that weigh 0, 5x{}", classes);
+  list.add("log_softmax and nll " + label, [=](Case& c) {
+    record(c, Nll{.smoothing = 0.25, .weighted = true}, inputs(c, record(c, LogSoftmax{}, {x(c)})));
+  });
+  list.add("softmax_xent with gradient " + label, [=](Case& c) {
+    record(c, SoftmaxXent{.gradient = true, .smoothing = 0.25, .weighted = true}, inputs(c, x(c)));
+  });
+}
+
 }  // namespace
 
 static void add_loss(List list) {
@@ -207,6 +229,7 @@ static void add_loss(List list) {
         if (weighing.smoothing == 0 && !weighing.weighted && size.rows != 11) continue;
         add_weighed(list, size, weighing, mix);
       }
+  for (const std::int64_t classes : {10, 3000}) add_weightless(list, classes);
 }
 
 static const Folder loss_cases("loss", add_loss);

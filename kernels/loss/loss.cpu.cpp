@@ -246,7 +246,7 @@ std::unique_ptr<Kernel> nll_kernel(const Nll& op, const Extent& e) {
                 criterion.targets(labels, n),
                 floats_of(as<T>(b.in[0]) + n * e.classes, e.classes, as<float>(b.workspace))));
         const double mean = criterion.mean(labels, e.rows);
-        *as<float>(b.out[0]) = static_cast<float>(mean == 0 ? 0 : sum * mean);
+        *as<float>(b.out[0]) = static_cast<float>(mean == 0 ? sum : sum * mean);
       },
       idx(copied_floats<T>(1, e.classes)) * sizeof(float));
 }
@@ -305,7 +305,7 @@ std::unique_ptr<Kernel> cross_entropy_kernel(const SoftmaxXent& op, const Extent
           sum += static_cast<double>(scores[n].loss);
           correct += scores[n].hit;
         }
-        *as<float>(b.out[0]) = static_cast<float>(mean == 0 ? 0 : sum * mean);
+        *as<float>(b.out[0]) = static_cast<float>(mean == 0 ? sum : sum * mean);
         *as<std::int32_t>(b.out[1]) = correct;
       },
       idx(e.rows) * sizeof(RowScore) + idx(copied) * sizeof(float));

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(threads)
   }
   sum = block_reduce(sum, 0.0F, Sum{});
   const float weights = label_weights(criterion, labels, rows, shape.rows);
-  if (threadIdx.x == 0) *loss = weights > 0 ? sum / weights : 0;
+  if (threadIdx.x == 0) *loss = weights > 0 ? sum / weights : sum;
 }
 
 template <class T>

@@ -66,7 +66,7 @@ std::unique_ptr<Kernel> bind(const Nll& op, const Operands& operands) {
       if (labels[n] >= 0)
         sum -= criterion.of(criterion.targets(labels, n), as<double>(b.in[0]) + n * classes);
     const double mean = criterion.mean(labels, rows);
-    *as<double>(b.out[0]) = mean == 0 ? 0 : sum * mean;
+    *as<double>(b.out[0]) = mean == 0 ? sum : sum * mean;
   });
 }
 
@@ -118,7 +118,7 @@ std::unique_ptr<Kernel> bind(const SoftmaxXent& op, const Operands& operands) {
                 ? 0
                 : d_scale * (total * std::exp(row[k] - log_sum) - criterion.wanted(of, k));
     }
-    *as<double>(b.out[0]) = mean == 0 ? 0 : sum * mean;
+    *as<double>(b.out[0]) = mean == 0 ? sum : sum * mean;
     *as<std::int32_t>(b.out[1]) = correct;
   });
 }

@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(xent_threads<group, form>, xent_resident<group
     total = block_sum(sum);
   }
   if (threadIdx.x != 0) return;
-  *out.loss = rows > 0 ? total.loss / rows : 0;
+  *out.loss = rows > 0 ? total.loss / rows : total.loss;
   *out.correct = total.correct;
 }
 

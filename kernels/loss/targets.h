@@ -77,7 +77,8 @@ class Criterion {
     return (1 - smoothing_) * of_labels(t) + spread() * static_cast<Real>(weights);
   }
   // The factor from the sum of the rows' losses to their mean: 1 / the sum of their labels'
-  // weights, or 0 where that sum is 0.
+  // weights, or 0 where that sum is 0. Then there is no gradient and the loss is the sum, which is
+  // not 0 with smoothing: sums over several batches need it.
   double mean(const std::int32_t* labels, std::int64_t count) const {
     double sum = 0;
     for (std::int64_t n = 0; n < count; ++n)

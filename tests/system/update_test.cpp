@@ -66,6 +66,21 @@ TEST_F(UpdateOptions, ARunHasThemAll) {
   EXPECT_TRUE(saved.contains("optimizer.momentum_buffer.fc1.weight"));
 }
 
+// Rows of a class of weight 0 have the terms of label smoothing, also in batches of theirs alone.
+TEST_F(UpdateOptions, ClassesOfWeightZeroCountAlikeInBatchesOfAnySize) {
+  const Ended ended = run(with(short_run(data_, out_, "mlp"), "--label-smoothing", "0.3",
+                               "--class-weights", "0,2,0.5", "--steps", "3"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  for (const char* device : {"cpu", "ref"}) {
+    const auto loss = [&](const char* batch) {
+      return evaluated(out_, {"--device", device, "--batch", batch})["loss"].get<double>();
+    };
+    const double together = loss("96");
+    EXPECT_NEAR(loss("1"), together, 1e-5) << device;
+    EXPECT_NEAR(loss("7"), together, 1e-5) << device;
+  }
+}
+
 // A model may know more tokens than the data have: no label is one of them.
 TEST_F(UpdateOptions, ClassWeightsOfTextAreThoseOfTheData) {
   const std::string tokens = folder_ / "tokens";

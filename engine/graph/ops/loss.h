@@ -40,8 +40,9 @@ std::string text(const LogSoftmaxGrad& op);
 // log-probabilities [N,K], labels, rows if mixed, class weights f32 [K] if weighted -> loss, the
 // mean over rows of -x[row, label]. With smoothing s a row's loss is (1 - s) of that and s / K
 // times the sum of -x[row, k] over all classes; with weights each -x[row, k] is times the weight of
-// k, and the mean is over the sum of the labels' weights (torch.nn.functional.cross_entropy). x may
-// have any dtype where it is a network's output itself.
+// k, and the mean is over the sum of the labels' weights (torch.nn.functional.cross_entropy); where
+// that is 0 the loss is the rows' sum, without a gradient. x may have any dtype where it is a
+// network's output itself.
 struct Nll {
   static constexpr std::string_view name = "nll";
   static constexpr OpTraits traits{.kind = OpKind::loss,

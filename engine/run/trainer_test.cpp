@@ -474,7 +474,7 @@ TEST(Divergence, WithLarsMayBeOfItsTrustCoefficient) {
               ThrowsMessage<NumericError>(HasSubstr(both)));
   EXPECT_THAT([] { require_sound(fifth(not_a_number, 1, false), false, 0, true); },
               ThrowsMessage<NumericError>(HasSubstr(both)));
-  const EvaluationRecord evaluation{.score = {.loss_sum = not_a_number}};
+  const EvaluationRecord evaluation{.step = 5, .score = {.loss_sum = not_a_number}};
   EXPECT_THAT([&] { require_sound(evaluation, true); },
               ThrowsMessage<NumericError>(HasSubstr(both)));
 }

@@ -166,8 +166,8 @@ TEST(DataErrorPolicy, CountsWhatAnEarlierProcessCouldNotDecode) {
 // The next batch in the place of one that was given away has broken samples of its own alone.
 TEST(DataErrorPolicy, CountsABrokenSampleOnceAnEpochWhereBatchesAreGivenAway) {
   Broken broken(DataErrors::mask);
+  std::vector<std::vector<std::byte>> others;  // outlives the loader, which fills it
   Loader loader(broken.set, broken.with);
-  std::vector<std::vector<std::byte>> others;  // must outlive the loader
   std::size_t masked = 0;
   for (int step = 0; step < 10; ++step) {
     const Batch batch = loader.next();

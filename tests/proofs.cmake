@@ -60,14 +60,12 @@ warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResult
 add_dependencies(engine_test warpstep_ref)
 # Backends and MPI modules of other builds: of an earlier version, of this one with other headers, and of one that names none.
 foreach(other earlier changed unnamed)
-  foreach(module backend transport)
-    set(target ${module}_of_${other})
-    add_library(${target} MODULE EXCLUDE_FROM_ALL ${module}_of_another.cpp)
-    target_link_libraries(${target} PRIVATE warpstep::engine warpstep_options)
-    string(TOUPPER ${other} definition)
-    target_compile_definitions(${target} PRIVATE ${definition})
-    add_dependencies(engine_test ${target})
-  endforeach()
+  set(target module_of_${other})
+  add_library(${target} MODULE EXCLUDE_FROM_ALL module_of_another.cpp)
+  target_link_libraries(${target} PRIVATE warpstep::engine warpstep_options)
+  string(TOUPPER ${other} definition)
+  target_compile_definitions(${target} PRIVATE ${definition})
+  add_dependencies(engine_test ${target})
 endforeach()
 # Which of two versions of a library is loaded: stand-ins, where LD_LIBRARY_PATH has the older one. Files of wheels have no
 # version in their names.

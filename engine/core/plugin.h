@@ -1,5 +1,7 @@
-// Libraries of a user's own, which `--plugin FILE` loads (docs/plugins.md). Each folder that they
-// may add to has an entry point of its own: models/plugin.h and data/load/plugin.h.
+// Libraries that the program loads and that must be compiled with its headers: those of a user's
+// own, which `--plugin FILE` loads (docs/plugins.md), and Warpstep's modules, the backends and that
+// of MPI. Each folder that a user's may add to has an entry point of its own: models/plugin.h and
+// data/load/plugin.h.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,20 @@ namespace warpstep {
 constexpr std::uint64_t mix_interface(std::uint64_t mixed, std::uint64_t number) {
   return mixed * 1099511628211ULL + number;
 }
+
+// What a module of Warpstep's own was built from. The engine calls its functions by their places in
+// headers, so it refuses a module of another version: one that an earlier installation left, for
+// example.
+struct ModuleBuild {
+  const char* version = nullptr;  // "0.1.0"
+  std::uint64_t interface = 0;    // mixed from what the engine and the module exchange
+};
+using ModuleBuildEntry = const ModuleBuild* (*)();
+
+// Why a module is not of this build, with what to do, by what its function `entry` returns; empty:
+// it is. `what`: "backend", for the message.
+std::string other_build(void* module, const std::filesystem::path& path, const std::string& what,
+                        const char* entry, std::uint64_t interface);
 
 class PluginLibrary {
  public:

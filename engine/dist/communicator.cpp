@@ -14,7 +14,6 @@
 #include <thread>
 
 #include "engine/core/host_name.h"
-#include "engine/dist/transport_build.h"
 
 namespace warpstep {
 

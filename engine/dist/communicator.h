@@ -10,6 +10,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/plugin.h"
 #include "engine/dist/activity.h"
 #include "engine/dist/windows.h"
 
@@ -156,6 +159,17 @@ std::string launcher();
 // The tasks that srun started without PMI, of which this process is one: none can know the others.
 // 0 where that is not so.
 int tasks_without_pmi();
+
+// Of a transport's module: its function warpstep_transport_build() returns a ModuleBuild with it.
+constexpr std::uint64_t transport_interface() {
+  std::uint64_t mixed = 1;  // counts changes that show in no size, as of a virtual function
+  for (const std::size_t size : {sizeof(Transport), sizeof(Transport::Message), sizeof(World)})
+    mixed = mix_interface(mixed, size);
+  return mixed;
+}
+
+// Throws RankError when the module does not load or is of another build.
+std::unique_ptr<Transport> load_transport(const std::filesystem::path& path);
 
 // Joins the job through libwarpstep_mpi.so. Throws RankError when the module is missing or does not
 // load. Call it once, before the first step.

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <variant>
 
-#include "engine/core/module_build.h"
 #include "engine/core/plugin.h"
 #include "engine/run/backend.h"
 

@@ -1,4 +1,4 @@
-// Which modules are opened as backends.
+// Which modules are opened, as backends and as transports.
 #include "engine/run/backend.h"
 
 #include <gmock/gmock.h>
@@ -6,6 +6,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/version.h"
+#include "engine/dist/communicator.h"
 #include "tests/build_tree.h"
 
 namespace warpstep {
@@ -19,18 +20,25 @@ std::filesystem::path module(const std::string& name) {
   return testing_support::binary_dir() + "/lib/lib" + name + ".so";
 }
 
-TEST(LoadBackend, OpensAModuleOfThisBuildAlone) {
+TEST(LoadBackend, OpensAModuleOfThisBuild) {
   EXPECT_EQ(load_backend(module("warpstep_ref"))->name(), "ref");
+}
+
+TEST(LoadModule, RefusesOneOfAnotherBuild) {
   const std::string own = fmt::format("its engine is of Warpstep {} (commit {}); build and install",
                                       version(), commit());
   for (const auto& [name, other] :
-       {std::pair("backend_of_earlier", std::string("this backend is of Warpstep 0.0.9, but ")),
-        {"backend_of_changed",
-         fmt::format("this backend is of Warpstep {}, from other headers, but ", version())},
-        {"backend_of_unnamed", "this backend is of an earlier Warpstep, which named no version"}})
-    EXPECT_THAT([&] { load_backend(module(name)); },
-                ThrowsMessage<DeviceError>(AllOf(HasSubstr(module(name).string() + ": " + other),
-                                                 HasSubstr(own), HasSubstr("remove this file"))));
+       {std::pair("module_of_earlier", std::string("Warpstep 0.0.9, but ")),
+        {"module_of_changed", fmt::format("Warpstep {}, from other headers, but ", version())},
+        {"module_of_unnamed", "an earlier Warpstep, which named no version, but "}}) {
+    const std::filesystem::path file = module(name);
+    const auto refusal_of = [&](const std::string& what) {
+      return AllOf(HasSubstr(fmt::format("{}: this {} is of {}", file.string(), what, other)),
+                   HasSubstr(own), HasSubstr("remove this file"));
+    };
+    EXPECT_THAT([&] { load_backend(file); }, ThrowsMessage<DeviceError>(refusal_of("backend")));
+    EXPECT_THAT([&] { load_transport(file); }, ThrowsMessage<RankError>(refusal_of("MPI module")));
+  }
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "engine/dist/transport_build.h"
+#include "engine/dist/communicator.h"
 
 namespace warpstep {
 namespace {

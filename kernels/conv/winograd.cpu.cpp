@@ -43,6 +43,13 @@ struct Winograd {
   std::int64_t weight_stride() const { return in * padded() + 16; }
   // The columns of a product: the output channels, rounded up to the narrowest panel.
   std::int64_t padded() const { return (out + narrowest - 1) / narrowest * narrowest; }
+  // Floats from one tile's channels to the next one's, where tiles are the depth of a product: with
+  // whole pages between 32 tiles, these share few sets of a first-level cache.
+  std::int64_t v_pitch() const { return apart(in); }
+  std::int64_t q_pitch() const { return apart(padded()); }
+  static std::int64_t apart(std::int64_t channels) {
+    return channels % 128 == 0 ? channels + 16 : channels;
+  }
   Panel panel_of(std::int64_t channel, std::int64_t widest) const {
     for (std::int64_t begin = 0;;) {
       std::int64_t columns = widest;
@@ -84,15 +91,21 @@ template <>
 const WinogradLoops<Bf16>& winograd_loops<Bf16> = winograd::avx512::loops<Bf16>;
 
 std::int64_t floats_per_tile(const Winograd& w) {
-  return 36 * (w.in + w.padded());
+  return 36 * (w.v_pitch() + w.padded());
 }
 
-// Tiles per block: as many as have transforms that stay in a second-level cache; where the weights
-// do not stay there, more, as each block reads all weights.
+// Tiles per block: as many as have transforms that stay in a second-level cache, which is half as
+// large on CPUs without AVX-512; where the weights do not stay there, more, as each block reads all
+// weights.
 std::int64_t block_tiles(const Winograd& w) {
-  constexpr std::int64_t floats = 96 << 10, weights_in_cache = 8192, most = 96;
-  if (w.in * w.out > weights_in_cache) return most;
-  return std::clamp<std::int64_t>(floats / floats_per_tile(w), 28, 112);
+  struct Limits {
+    std::int64_t floats, least, most, of_large_weights;
+  };
+  constexpr std::int64_t weights_in_cache = 8192;
+  static const Limits limits =
+      cpu_isa() == CpuIsa::avx512 ? Limits{96 << 10, 28, 112, 96} : Limits{48 << 10, 12, 112, 36};
+  if (w.in * w.out > weights_in_cache) return limits.of_large_weights;
+  return std::clamp(limits.floats / floats_per_tile(w), limits.least, limits.most);
 }
 
 std::string implementation() {
@@ -208,8 +221,8 @@ struct TileSums {
   Winograd w;
   std::int64_t chunk;  // tiles
 
-  std::int64_t v_stride() const { return chunk * w.in + 16; }
-  std::int64_t q_stride() const { return chunk * w.padded() + 16; }
+  std::int64_t v_stride() const { return chunk * w.v_pitch() + 16; }
+  std::int64_t q_stride() const { return chunk * w.q_pitch() + 16; }
   // d_u, v and q of every position; q has one more for the sums of tiles; d_bias, and of one chunk.
   std::int64_t v() const { return 36 * w.weight_stride(); }
   std::int64_t q() const { return v() + 36 * v_stride(); }
@@ -220,8 +233,8 @@ struct TileSums {
   template <class T>
   void transform(const T* x, const T* d_z, const std::uint8_t* index, std::int64_t first,
                  std::int64_t count, std::int64_t at, float* sums) const {
-    winograd_loops<T>.transform_tiles(w, x, d_z, index, first, count, sums + v() + at * w.in,
-                                      v_stride(), sums + q() + at * w.padded(), q_stride());
+    winograd_loops<T>.transform_tiles(w, x, d_z, index, first, count, sums + v() + at * w.v_pitch(),
+                                      v_stride(), sums + q() + at * w.q_pitch(), q_stride());
   }
   // Adds a chunk of `count` tiles to the sums of input channels [begin, end) of position p.
   void add(std::int64_t p, std::int64_t begin, std::int64_t end, std::int64_t count, bool is_first,
@@ -235,7 +248,7 @@ struct TileSums {
     float *total = sums + bias(), *of_chunk = total + w.out;
     std::fill_n(of_chunk, w.out, 0.0F);
     for (std::int64_t t = 0; t < count; ++t)
-      for (std::int64_t o = 0; o < w.out; ++o) of_chunk[o] += of_tiles[t * w.padded() + o];
+      for (std::int64_t o = 0; o < w.out; ++o) of_chunk[o] += of_tiles[t * w.q_pitch() + o];
     for (std::int64_t o = 0; o < w.out; ++o) total[o] = (is_first ? 0 : total[o]) + of_chunk[o];
   }
 };

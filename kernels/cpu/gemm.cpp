@@ -43,29 +43,29 @@ class Ahead {
                          stride * std::int64_t{sizeof(float)}};
   }
   // What a tile of `depth` steps asks for: the same line of up to `depth` rows, or several lines of
-  // all rows where these are fewer. With nothing left, `near`, which is in the cache.
-  LinesAhead next(std::int64_t depth, const float* near) {
+  // all rows where these are fewer. Nothing, when nothing is left.
+  LinesAhead next(std::int64_t depth) {
     while (at_ < count_ && blocks_[at_].lines == 0) ++at_;
-    if (at_ == count_) return {reinterpret_cast<const char*>(near), 0, depth, 0};
+    if (at_ == count_) return {};
     Block& block = blocks_[at_];
     if (block.rows < depth) {
-      const std::int64_t count = std::min(block.lines, (depth + block.rows - 1) / block.rows);
-      const LinesAhead lines{block.begin, block.stride, block.rows,
-                             line_bytes - block.rows * block.stride};
-      block.lines -= count;
-      block.begin += count * line_bytes;
-      return lines;
+      const std::int64_t lines = std::min(block.lines, (depth + block.rows - 1) / block.rows);
+      const LinesAhead asked{block.begin, block.stride, block.rows,
+                             line_bytes - block.rows * block.stride,
+                             std::min(depth, lines * block.rows)};
+      block.lines -= lines;
+      block.begin += lines * line_bytes;
+      return asked;
     }
-    const std::int64_t row = row_;
-    row_ += depth;
-    LinesAhead lines{block.begin + row * block.stride, block.stride, depth, 0};
-    if (row_ >= block.rows) {
-      lines.at = block.begin + (block.rows - depth) * block.stride;
+    const std::int64_t count = std::min(depth, block.rows - row_);
+    const LinesAhead asked{block.begin + row_ * block.stride, block.stride, count, 0, count};
+    row_ += count;
+    if (row_ == block.rows) {
       row_ = 0;
       --block.lines;
       block.begin += line_bytes;
     }
-    return lines;
+    return asked;
   }
 
  private:
@@ -400,7 +400,7 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
           for (std::int64_t j = j0; j < js.end; j += l.tile_columns) {
             tile.bias = last && bias ? bias + j : nullptr;
             tile.columns = static_cast<int>(std::min<std::int64_t>(l.tile_columns, js.end - j));
-            tile.ahead = ahead.next(tile.depth, tile.b);
+            tile.ahead = ahead.next(tile.depth);
             l.multiply(tile);
             tile.b += l.tile_columns * ks.size();
             for (int r = 0; r < tile.rows; ++r)

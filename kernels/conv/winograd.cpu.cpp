@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "engine/core/cpu_isa.h"
 #include "kernels/cpu/strided_tile.h"
@@ -66,11 +67,12 @@ struct WinogradLoops {
   void (*prepare_weights)(const Winograd& w, const T* weight, std::int64_t begin, std::int64_t end,
                           float* u);
   void (*convolve_tiles)(const Winograd& w, const T* x, const unsigned char* in_index,
-                         const float* u, const T* bias, T* z, unsigned char* out_index,
-                         std::int64_t first, std::int64_t count, float* scratch);
+                         const T* zeros, const float* u, const T* bias, T* z,
+                         unsigned char* out_index, std::int64_t first, std::int64_t count,
+                         float* scratch);
   void (*transform_tiles)(const Winograd& w, const T* x, const T* d_z, const unsigned char* index,
-                          std::int64_t first, std::int64_t count, float* v, std::int64_t v_stride,
-                          float* q, std::int64_t q_stride);
+                          const T* zeros, std::int64_t first, std::int64_t count, float* v,
+                          std::int64_t v_stride, float* q, std::int64_t q_stride);
   void (*finish)(const Winograd& w, const float* d_u, std::int64_t begin, std::int64_t end,
                  T* d_weight);
   void (*correlate)(const Winograd& w, std::int64_t begin, std::int64_t end, const float* v,
@@ -126,7 +128,7 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   const std::int64_t shares = (blocks + threads - 1) / threads * threads;
   const std::int64_t tiles = (w.tiles() + shares - 1) / shares;
   const std::int64_t block_floats = tiles * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
-  const auto run = [=](const Buffers& b) {
+  const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
     auto* u = as<float>(b.workspace);
     const T* bias = at.bias < 0 ? nullptr : as<T>(b.in[idx(at.bias)]);
@@ -143,8 +145,8 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
       for (std::int64_t i = 0; i < shares; ++i) {
         const std::int64_t first = w.tiles() * i / shares, end = w.tiles() * (i + 1) / shares;
         if (first < end)
-          loops.convolve_tiles(w, as<T>(b.in[0]), in_index, u, bias, as<T>(b.out[0]), out_index,
-                               first, end - first, scratch);
+          loops.convolve_tiles(w, as<T>(b.in[0]), in_index, zeros.data(), u, bias, as<T>(b.out[0]),
+                               out_index, first, end - first, scratch);
       }
     }
   };
@@ -215,6 +217,14 @@ std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const
 
 namespace {
 
+template <class T>
+struct WeightOperands {
+  const T *x, *d_z;
+  const std::uint8_t* index;  // of a pool, or null
+  const T* zeros;             // as many as channels
+  bool bias;
+};
+
 // The weight gradient's sums over some tiles, and the tiles' transforms, which come in chunks:
 // where they are in the workspace.
 struct TileSums {
@@ -231,10 +241,11 @@ struct TileSums {
 
   // Tiles [first, first + count) of the batch at place `at` of a chunk.
   template <class T>
-  void transform(const T* x, const T* d_z, const std::uint8_t* index, std::int64_t first,
-                 std::int64_t count, std::int64_t at, float* sums) const {
-    winograd_loops<T>.transform_tiles(w, x, d_z, index, first, count, sums + v() + at * w.v_pitch(),
-                                      v_stride(), sums + q() + at * w.q_pitch(), q_stride());
+  void transform(const WeightOperands<T>& of, std::int64_t first, std::int64_t count,
+                 std::int64_t at, float* sums) const {
+    winograd_loops<T>.transform_tiles(w, of.x, of.d_z, of.index, of.zeros, first, count,
+                                      sums + v() + at * w.v_pitch(), v_stride(),
+                                      sums + q() + at * w.q_pitch(), q_stride());
   }
   // Adds a chunk of `count` tiles to the sums of input channels [begin, end) of position p.
   void add(std::int64_t p, std::int64_t begin, std::int64_t end, std::int64_t count, bool is_first,
@@ -271,13 +282,6 @@ struct Sharing {
 };
 
 template <class T>
-struct WeightOperands {
-  const T *x, *d_z;
-  const std::uint8_t* index;  // of a pool, or null
-  bool bias;
-};
-
-template <class T>
 void sum_apart(const Sharing& sharing, const WeightOperands<T>& operands, float* workspace) {
   const TileSums& s = sharing.sums;
 #pragma omp parallel for schedule(static, 1)
@@ -287,7 +291,7 @@ void sum_apart(const Sharing& sharing, const WeightOperands<T>& operands, float*
                        end = s.w.tiles() * (part + 1) / sharing.parts;
     for (std::int64_t first = begin; first < end; first += s.chunk) {
       const std::int64_t count = std::min(s.chunk, end - first);
-      s.transform(operands.x, operands.d_z, operands.index, first, count, 0, sums);
+      s.transform(operands, first, count, 0, sums);
       for (std::int64_t p = 0; p < 36; ++p) s.add(p, 0, s.w.in, count, first == begin, sums);
       if (operands.bias) s.add_bias(count, first == begin, sums);
     }
@@ -303,8 +307,7 @@ void sum_together(const TileSums& s, const WeightOperands<T>& operands, float* s
     const std::int64_t count = std::min(s.chunk, s.w.tiles() - first);
 #pragma omp for schedule(static)
     for (std::int64_t t = 0; t < count; t += tiles)
-      s.transform(operands.x, operands.d_z, operands.index, first + t, std::min(tiles, count - t),
-                  t, sums);
+      s.transform(operands, first + t, std::min(tiles, count - t), t, sums);
 #pragma omp for schedule(static)
     for (std::int64_t task = 0; task < 36 * groups; ++task) {
       const std::int64_t c = task % groups * channels;
@@ -328,10 +331,12 @@ void add_parts(const Sharing& sharing, std::int64_t begin, std::int64_t end, flo
 template <class T>
 std::unique_ptr<Kernel> weight_grad(const Conv& op, const Winograd& w) {
   const Sharing sharing(w, omp_get_max_threads());
-  const auto run = [=, bias = op.bias, pooled = op.pool.has_value()](const Buffers& b) {
+  const auto run = [=, bias = op.bias, pooled = op.pool.has_value(),
+                    zeros = std::vector<T>(idx(std::max(w.in, w.out)))](const Buffers& b) {
     auto* workspace = as<float>(b.workspace);
     const WeightOperands<T> operands{as<T>(b.in[0]), as<T>(b.in[1]),
-                                     pooled ? as<std::uint8_t>(b.in[2]) : nullptr, bias};
+                                     pooled ? as<std::uint8_t>(b.in[2]) : nullptr, zeros.data(),
+                                     bias};
     if (sharing.parts > 1)
       sum_apart(sharing, operands, workspace);
     else

@@ -99,15 +99,20 @@ std::int64_t floats_per_tile(const Winograd& w) {
 // Tiles per block: as many as have transforms that stay in a second-level cache, which is half as
 // large on CPUs without AVX-512; where the weights do not stay there, more, as each block reads all
 // weights.
-std::int64_t block_tiles(const Winograd& w) {
-  struct Limits {
-    std::int64_t floats, least, most, of_large_weights;
-  };
-  constexpr std::int64_t weights_in_cache = 8192;
-  static const Limits limits =
-      cpu_isa() == CpuIsa::avx512 ? Limits{96 << 10, 28, 112, 96} : Limits{48 << 10, 12, 112, 36};
-  if (w.in * w.out > weights_in_cache) return limits.of_large_weights;
-  return std::clamp(limits.floats / floats_per_tile(w), limits.least, limits.most);
+struct BlockLimits {
+  std::int64_t floats, least, of_large_weights;
+};
+constexpr BlockLimits large_cache{96 << 10, 28, 96}, small_cache{48 << 10, 12, 36};
+
+// The blocks, as many for each thread.
+std::int64_t blocks_of(const Winograd& w, const BlockLimits& limits, std::int64_t threads) {
+  constexpr std::int64_t weights_in_cache = 8192, most = 112;
+  const std::int64_t tiles =
+      w.in * w.out > weights_in_cache
+          ? limits.of_large_weights
+          : std::clamp(limits.floats / floats_per_tile(w), limits.least, most);
+  const std::int64_t blocks = (w.tiles() + tiles - 1) / tiles;
+  return (blocks + threads - 1) / threads * threads;
 }
 
 std::string implementation() {
@@ -124,9 +129,11 @@ template <class T>
 std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   const std::int64_t u_floats = 36 * w.weight_stride();
   const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
-  const std::int64_t blocks = (w.tiles() + block_tiles(w) - 1) / block_tiles(w);
-  const std::int64_t shares = (blocks + threads - 1) / threads * threads;
-  const std::int64_t tiles = (w.tiles() + shares - 1) / shares;
+  const std::int64_t blocks =
+      blocks_of(w, cpu_isa() == CpuIsa::avx512 ? large_cache : small_cache, threads);
+  // Of the workspace, which is as large with any instruction set: so memory plans are the same.
+  const std::int64_t large_blocks = blocks_of(w, large_cache, threads);
+  const std::int64_t tiles = (w.tiles() + large_blocks - 1) / large_blocks;
   const std::int64_t block_floats = tiles * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
   const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
@@ -142,8 +149,8 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
         loops.prepare_weights(w, as<T>(b.in[1]), o, std::min(w.out, o + channels), u);
       float* scratch = u + u_floats + omp_get_thread_num() * block_floats;
 #pragma omp for schedule(static)
-      for (std::int64_t i = 0; i < shares; ++i) {
-        const std::int64_t first = w.tiles() * i / shares, end = w.tiles() * (i + 1) / shares;
+      for (std::int64_t i = 0; i < blocks; ++i) {
+        const std::int64_t first = w.tiles() * i / blocks, end = w.tiles() * (i + 1) / blocks;
         if (first < end)
           loops.convolve_tiles(w, as<T>(b.in[0]), in_index, zeros.data(), u, bias, as<T>(b.out[0]),
                                out_index, first, end - first, scratch);

@@ -231,7 +231,7 @@ def plants():
         Plant("pauses", "stopped for 40 ms each 250 ms", {"pauses"}, r"stop|SIGSTOP|debugger", "--tier mapped --steps 400",
               around=lambda: pauses(0.25, 0.04), follow=False),
         Plant("slower", "each step takes 40 % longer from the middle of the run on", {"slower-later"}, r"clock|machine",
-              "--tier mapped --steps 600", env={"SLOWER": 40, "AFTER": 1.2}, follow=False),
+              "--tier mapped --steps 1200", env={"SLOWER": 40, "AFTER": 2.4}, follow=False),
         Plant("statistics", "statistics of every block at each step", {"statistics"}, r"--stats-every", "--tier mapped --stats-every 1"),
         Plant("none", "nothing: resident data", set(), "", "--tier mapped"),
     ]

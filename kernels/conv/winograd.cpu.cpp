@@ -44,8 +44,8 @@ struct Winograd {
   std::int64_t weight_stride() const { return in * padded() + 16; }
   // The columns of a product: the output channels, rounded up to the narrowest panel.
   std::int64_t padded() const { return (out + narrowest - 1) / narrowest * narrowest; }
-  // Floats from one tile's channels to the next one's, where tiles are the depth of a product: with
-  // whole pages between 32 tiles, these share few sets of a first-level cache.
+  // Floats from one tile's channels to the next one's, where tiles are the depth of a product. Not
+  // a multiple of 512 bytes: tiles so far apart share an eighth, or less, of a first-level cache.
   std::int64_t v_pitch() const { return apart(in); }
   std::int64_t q_pitch() const { return apart(padded()); }
   static std::int64_t apart(std::int64_t channels) {

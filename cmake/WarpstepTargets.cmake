@@ -110,11 +110,14 @@ function(warpstep_library name)
   set_property(GLOBAL APPEND PROPERTY WARPSTEP_LIBRARIES ${target})
 endfunction()
 
-# warpstep_compile_rooms_fast(LIBRARY ROOM ...): compiles these subfolders of the library, which no step waits for, with
-# warpstep_compile_fast().
+# warpstep_compile_rooms_fast(LIBRARY ROOM ... [EXCEPT FILE ...]): compiles these subfolders of the library, which no step
+# waits for, with warpstep_compile_fast(); the excepted files have loops over pixels, elements or bytes.
 function(warpstep_compile_rooms_fast library)
-  list(TRANSFORM ARGN REPLACE ".+" "\\0/*.cpp" OUTPUT_VARIABLE patterns)
+  cmake_parse_arguments(arg "" "" "EXCEPT" ${ARGN})
+  list(TRANSFORM arg_UNPARSED_ARGUMENTS REPLACE ".+" "\\0/*.cpp" OUTPUT_VARIABLE patterns)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS ${patterns})
+  list(TRANSFORM arg_EXCEPT PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  list(REMOVE_ITEM files ${arg_EXCEPT})
   get_target_property(others ${library} SOURCES)
   set(sources ${others})
   list(REMOVE_ITEM others ${files})

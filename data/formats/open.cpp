@@ -1,5 +1,6 @@
 // Which format a folder holds: one row per format. A new format adds a row here and its two
 // functions to formats.h.
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <new>
@@ -12,6 +13,7 @@
 #include "data/formats/tokens.h"
 #include "data/io/file.h"
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 
 namespace warpstep::data {
 namespace {
@@ -48,8 +50,27 @@ std::vector<Format>& plugin_formats() {
       spec, names.empty() ? "nothing" : first_few(names));
 }
 
+// "; did you mean DIR?" for a folder beside the missing one whose name is nearly its own; else
+// empty.
+std::string nearest_folder(const std::string& spec) {
+  namespace fs = std::filesystem;
+  fs::path missing = spec;
+  if (!missing.has_filename()) missing = missing.parent_path();  // of "DIR/"
+  std::vector<std::string> names;
+  std::error_code unreadable;
+  const fs::path above = missing.has_parent_path() ? missing.parent_path() : fs::path(".");
+  for (fs::directory_iterator at(above, unreadable), end; !unreadable && at != end;
+       at.increment(unreadable))
+    if (std::error_code unknown; at->is_directory(unknown))
+      names.push_back(at->path().filename().string());
+  std::ranges::sort(names);
+  const std::string parent = missing.has_parent_path() ? (missing.parent_path() / "").string() : "";
+  return suggestion(missing.filename().string(), names, parent);
+}
+
 const Format& format_of(const std::string& spec) {
-  if (!exists(spec)) fail<DataError>("{}: there is no such folder", spec);
+  if (!exists(spec))
+    fail<DataError>("{}: there is no such folder{}", spec, nearest_folder(spec));
   const Format* found = nullptr;
   std::vector<const Format*> formats;
   for (const Format& format : plugin_formats()) formats.push_back(&format);

@@ -171,7 +171,8 @@ Geometry row_geometry(const Dataset& dataset, std::uint64_t index, const Shape& 
   }
   if (geometry.out.height != row[0] || geometry.out.width != row[1])
     fail<DataError>(
-        "{}: is {} x {} pixels, but rows are {} x {}; {}", dataset.name(index), image[1], image[0],
+        "{}: is {} x {} pixels, but the images of a batch have {} x {}; {}", dataset.name(index),
+        image[1], image[0],
         row[1], row[0],
         evaluates
             ? fmt::format("scale images with --eval-transforms resize={}x{}", row[0], row[1])

@@ -100,7 +100,11 @@ TEST_F(BadData, TestImagesThatAreTooSmallForTheCrop) {
 TEST_F(BadData, FoldersThatAreMissingOrEmpty) {
   fs::remove_all(data_);
   expect_refused({data_ + ": there is no such folder"});
+  const std::string near = data_ + "s";  // what a typo would have left out
+  fs::create_directories(near);
   fs::remove_all(data_);
+  expect_refused({data_ + ": there is no such folder; did you mean " + near + "?"});
+  fs::remove_all(near);
   fs::create_directories(data_);
   expect_refused({data_ + ": no data set found; looked for folders train/", "found nothing"});
   fs::remove_all(train_);

@@ -201,7 +201,7 @@ TEST_F(Refuse, RunsThatEvalCannotRead) {
   expect_refused({"eval", data_}, 1,
                  HasSubstr(data_ + ": is not a run directory: it has no checkpoint"));
   expect_refused({"eval", out_, "--split", "valid"}, 2,
-                 HasSubstr("'valid' is not one of test, train"));
+                 HasSubstr("'valid' is not one of test, val, train"));
 }
 
 TEST_F(Refuse, ToSaveWeightsThatDiverged) {

@@ -191,6 +191,12 @@ TEST_F(Runs, PredictAsTheyEvaluate) {
   EXPECT_EQ(correct, Json::parse(measured.out)["correct"]);
   const Ended confused =
       run({"eval", best, "--checkpoint", "best", "--split", "train", "--confusion", "--json"});
+  const Json test = Json::parse(run({"eval", best, "--json"}).out),
+             val = Json::parse(run({"eval", best, "--split", "val", "--json"}).out);
+  EXPECT_EQ(val["split"], "val");
+  EXPECT_EQ(val["loss"], test["loss"]);
+  fs::create_directories(data_ + "/val");
+  EXPECT_THAT(run({"eval", best, "--split", "val"}).err, HasSubstr("evaluation reads test/"));
   std::int64_t images = 0, diagonal = 0;
   const Json matrix = Json::parse(confused.out)["confusion"];
   for (std::size_t i = 0; i < matrix.size(); ++i)
@@ -219,7 +225,7 @@ TEST_F(Runs, PredictTheOtherFilesIfSomeAreBroken) {
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, testing::ContainsRegex("photos/0.png: .*truncated"));
   EXPECT_THAT(ended.err, testing::ContainsRegex("photos/2.png: .*truncated"));
-  EXPECT_THAT(ended.err, HasSubstr("2 of 4 files could not be decoded, see above; the others"));
+  EXPECT_THAT(ended.err, HasSubstr("2 of 4 files could not be read, see above; the others"));
   const Json predictions = Json::parse(ended.out),
              whole = Json::parse(
                  run({"predict", best, photos + "/1.png", photos + "/3.png", "--json"}).out);
@@ -250,7 +256,7 @@ TEST_F(Runs, PredictTheOtherFilesIfALinkLeadsNowhere) {
       EXPECT_THAT(ended.err, HasSubstr(link + ": cannot be read: No such file or directory\n"));
     EXPECT_THAT(
         ended.err,
-        HasSubstr("2 of 4 files could not be decoded, see above; the others are predicted"));
+        HasSubstr("2 of 4 files could not be read, see above; the others are predicted"));
     EXPECT_EQ(Json::parse(ended.out), whole);
   }
 }

@@ -269,6 +269,7 @@ TEST_F(Weights, InfoShowsWhatIsThere) {
               AllOf(HasSubstr("fc1.weight"), HasSubstr("optimizer.exp_avg.fc1.weight"),
                     HasSubstr("18 tensors (18 F32), "), HasSubstr("0 NaN, 0 infinite"),
                     HasSubstr("warpstep.model = mlp"), HasSubstr("checksums of 18 tensors")));
+  EXPECT_THAT(run({"weights", "info", run_}).out, HasSubstr("warpstep.model = mlp"));
   const Json json = Json::parse(run({"weights", "info", weights_, "--json"}).out);
   EXPECT_EQ(json["tensors"].size(), 6U);
   EXPECT_EQ(json["metadata"], Json({{"format", "pt"}, {"warpstep.model", "mlp"}}));
@@ -328,7 +329,7 @@ TEST_F(Weights, RefusesWhatCannotBeMeant) {
   expect_refused({"weights", "convert", weights_, out, "--rename", "fc3"}, 2,
                  HasSubstr("--rename fc3: is not OLD=NEW"));
   expect_refused({"weights", "convert", weights_, out, "--dtype", "f8"}, 2, HasSubstr("--dtype"));
-  expect_refused({"weights", "info", data_}, 1, HasSubstr(data_ + ": cannot read as a file"));
+  expect_refused({"weights", "info", data_}, 1, HasSubstr(data_ + ": is not a run directory"));
   put(folder_ / "model.pt", std::string("PK\3\4\0\0\x08\x08\0\0", 10) + std::string(90, 'x'));
   for (const char* command : {"info", "convert"})
     expect_refused(with({"weights", command, folder_ / "model.pt"},

@@ -162,6 +162,15 @@ Subject subject_of(const Parser& parser, const EvalRequest& request) {
   return subject;
 }
 
+// Of folders test/ and val/ only the first is read.
+void refuse_unread_val(const std::string& folder) {
+  if (!fs::is_directory(folder + "/test") || !fs::is_directory(folder + "/val")) return;
+  fail<UsageError>(
+      "--split val: {} has test/ and val/, of which evaluation reads test/; say --split test, or "
+      "evaluate val/ as the test/ of another folder",
+      folder);
+}
+
 // Of the images that a run was trained on, another part would have some of those.
 void refuse_other_part(const Parser& parser, const Subject& subject) {
   const RunOptions& options = subject.options;
@@ -379,8 +388,9 @@ int evaluate_run(const Parser& parser, const EvalRequest& request) {
   if (of_run > 0) options.limit_batches = batches_of(of_run, options.batch);
   const Device device = open_device(options);
   std::unique_ptr<Program> program;  // ends last: the source's thread copies for its steps
-  const data::Split split = request.split == "test" ? data::Split::test : data::Split::train;
+  const data::Split split = request.split == "train" ? data::Split::train : data::Split::test;
   refuse_other_part(parser, subject);
+  if (request.split == "val") refuse_unread_val(options.data);
   Source source = open_source(options, models::find(options.model), split, data::Split::test);
   if (subject.is_run())
     require_same_kind(subject, source);
@@ -410,8 +420,8 @@ Run declare_eval(Parser parser) {
   declare_subject(parser, request->subject);
   parser.add({.name = "--split",
               .variable = &request->split,
-              .help = "split to evaluate",
-              .check = one_of({"test", "train"})});
+              .help = "split to evaluate; val is another name of test, on which training evaluates",
+              .check = one_of({"test", "val", "train"})});
   parser.add(
       {.name = "--logits",
        .variable = &request->logits,

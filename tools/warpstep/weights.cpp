@@ -222,8 +222,15 @@ void print(const Json& file) {
   print_metadata(file["metadata"]);
 }
 
+// Of a run directory its best checkpoint, or the newest one without it; else the path.
+std::string file_of(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return path;
+  const std::filesystem::path best = std::filesystem::path(path) / best_name;
+  return std::filesystem::exists(best) ? best : newest_checkpoint(path);
+}
+
 int info(const std::string& path, bool json) {
-  const Json file = describe(SafetensorsFile(path));
+  const Json file = describe(SafetensorsFile(file_of(path)));
   if (json)
     fmt::print("{}\n", file.dump(2));
   else
@@ -238,7 +245,7 @@ Run declare_weights_info(Parser parser) {
   };
   auto options = std::make_shared<Options>();
   parser.add(
-      {.name = "FILE", .variable = &options->file, .help = "a safetensors file", .required = true});
+      {.name = "FILE", .variable = &options->file, .help = "a safetensors file, or a run directory", .required = true});
   parser.add({.name = "--json", .variable = &options->json, .help = "print one JSON object"});
   parser.footer("Example:\n  warpstep weights info resnet18.safetensors");
   return [options] { return info(options->file, options->json); };

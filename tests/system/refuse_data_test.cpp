@@ -105,6 +105,7 @@ TEST_F(BadData, FoldersThatAreMissingOrEmpty) {
   fs::remove_all(data_);
   expect_refused({data_ + ": there is no such folder; did you mean " + near + "?"});
   fs::remove_all(near);
+  fs::remove_all(data_);
   fs::create_directories(data_);
   expect_refused({data_ + ": no data set found; looked for folders train/", "found nothing"});
   fs::remove_all(train_);

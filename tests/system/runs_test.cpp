@@ -232,7 +232,7 @@ TEST_F(Runs, PredictTheOtherFilesIfSomeAreBroken) {
   EXPECT_EQ(predictions, whole);
   const Ended none = run({"predict", best, photos + "/0.png", photos + "/2.png"});
   EXPECT_EQ(none.exit_code, 1);
-  EXPECT_THAT(none.err, HasSubstr("2 of 2 files could not be decoded"));
+  EXPECT_THAT(none.err, HasSubstr("2 of 2 files could not be read"));
   EXPECT_EQ(none.out, "");
 }
 

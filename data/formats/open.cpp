@@ -69,8 +69,7 @@ std::string nearest_folder(const std::string& spec) {
 }
 
 const Format& format_of(const std::string& spec) {
-  if (!exists(spec))
-    fail<DataError>("{}: there is no such folder{}", spec, nearest_folder(spec));
+  if (!exists(spec)) fail<DataError>("{}: there is no such folder{}", spec, nearest_folder(spec));
   const Format* found = nullptr;
   std::vector<const Format*> formats;
   for (const Format& format : plugin_formats()) formats.push_back(&format);

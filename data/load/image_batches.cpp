@@ -172,8 +172,7 @@ Geometry row_geometry(const Dataset& dataset, std::uint64_t index, const Shape& 
   if (geometry.out.height != row[0] || geometry.out.width != row[1])
     fail<DataError>(
         "{}: is {} x {} pixels, but the images of a batch have {} x {}; {}", dataset.name(index),
-        image[1], image[0],
-        row[1], row[0],
+        image[1], image[0], row[1], row[0],
         evaluates
             ? fmt::format("scale images with --eval-transforms resize={}x{}", row[0], row[1])
             : "bring all to one size, for example with " + cropping_options(dataset.image_shape()));

@@ -254,9 +254,8 @@ TEST_F(Runs, PredictTheOtherFilesIfALinkLeadsNowhere) {
     EXPECT_EQ(ended.exit_code, 1);
     for (const std::string& link : links)
       EXPECT_THAT(ended.err, HasSubstr(link + ": cannot be read: No such file or directory\n"));
-    EXPECT_THAT(
-        ended.err,
-        HasSubstr("2 of 4 files could not be read, see above; the others are predicted"));
+    EXPECT_THAT(ended.err,
+                HasSubstr("2 of 4 files could not be read, see above; the others are predicted"));
     EXPECT_EQ(Json::parse(ended.out), whole);
   }
 }

@@ -191,8 +191,7 @@ void print_table(const std::vector<std::string>& files, const std::vector<std::s
 std::string missing_text(const data::FoundFiles& found, const Predicted& predicted) {
   std::string text;
   if (const std::size_t broken = found.images.size() - predicted.files.size(); broken > 0)
-    text =
-        fmt::format("{} of {} could not be read", broken, counted(found.images.size(), "file"));
+    text = fmt::format("{} of {} could not be read", broken, counted(found.images.size(), "file"));
   if (!found.unlisted.empty())
     text += fmt::format("{}{} could not be listed", text.empty() ? "" : ", and ",
                         counted(found.unlisted.size(), "folder"));

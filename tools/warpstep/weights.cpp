@@ -244,8 +244,10 @@ Run declare_weights_info(Parser parser) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  parser.add(
-      {.name = "FILE", .variable = &options->file, .help = "a safetensors file, or a run directory", .required = true});
+  parser.add({.name = "FILE",
+              .variable = &options->file,
+              .help = "a safetensors file, or a run directory",
+              .required = true});
   parser.add({.name = "--json", .variable = &options->json, .help = "print one JSON object"});
   parser.footer("Example:\n  warpstep weights info resnet18.safetensors");
   return [options] { return info(options->file, options->json); };

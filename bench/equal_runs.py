@@ -3,6 +3,7 @@
 
     python bench/equal_runs.py                            # 100 pairs of equal runs, 20 comparisons of 3 runs a side
     python bench/equal_runs.py --pairs 20 --sets 0 --busy # beside another program
+    python bench/equal_runs.py --pairs 0 --model airbench --batch 16 --steps 100
     python bench/equal_runs.py --lock /tmp/machine.lock   # takes turns with others that hold this lock (flock)
 
 Runs of a side alternate with those of the other. The slower side's trainer computes that share of its time in vain,
@@ -51,7 +52,8 @@ class Bench:
     def train(self, name, slower):
         run = self.scratch / name
         shutil.rmtree(run, ignore_errors=True)
-        self.warpstep("train", "mlp", "--data", self.scratch / "data", "--device", "cpu", "--tier", "mapped", "--batch", 64,
+        self.warpstep("train", self.args.model, "--data", self.scratch / "data", "--device", "cpu", "--tier", "mapped",
+                      "--batch", self.args.batch,
                       "--epochs", 1000, "--steps", self.args.steps + 42, "--eval-every", 0, "--out", run,
                       "--profile", "spans", "--profile-schedule", f"skip_first=40,warmup=2,active={self.args.steps}",
                       env={**os.environ, "LD_PRELOAD": str(self.shim), "PLANT_SLOWER": str(slower)})
@@ -91,7 +93,9 @@ def main():
     parser.add_argument("--sets", type=int, default=20, help="comparisons with a slower side")
     parser.add_argument("--runs", type=int, default=3, help="a side, of these comparisons")
     parser.add_argument("--slower", type=float, default=3, help="per cent of the step")
-    parser.add_argument("--steps", type=int, default=800, help="that each run records: some 3 s, the default window")
+    parser.add_argument("--model", default="mlp", help="of 32x32 images; mlp's weights and moments fill a third-level cache")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=800, help="that each run records: of mlp some 3 s, the default window")
     parser.add_argument("--busy", action="store_true", help="beside another program that computes")
     parser.add_argument("--lock", type=pathlib.Path, help="hold this file's lock during each comparison")
     parser.add_argument("--check", action="store_true", help="end with 1 if these rates are bad")

@@ -89,12 +89,15 @@ FoundFiles find_images(const std::vector<std::string>& paths) {
   FoundFiles found;
   std::vector<Place> above;
   for (const std::string& path : paths) {
-    if (!has_entry(path)) fail<DataError>("{}: there is no such file or folder", path);
-    if (is_folder(path))
+    if (!has_entry(path))
+      found.missing.push_back(path);
+    else if (is_folder(path))
       add_folder(path, above, found);
     else
       found.images.push_back(path);
   }
+  if (found.images.empty() && !found.missing.empty())
+    fail<DataError>("{}: there is no such file or folder", found.missing.front());
   if (found.images.empty() && !found.unlisted.empty())
     fail<DataError>("{}", found.unlisted.front());
   if (found.images.empty())

@@ -41,6 +41,8 @@ TEST(Files, AreFoundAlsoWhereALinkLeadsNowhere) {
               ThrowsMessage<DataError>(HasSubstr(gone + ": cannot be read: No such file")));
   EXPECT_THAT([&] { find_images({photos + "/d.png"}); },
               ThrowsMessage<DataError>(HasSubstr("d.png: there is no such file or folder")));
+  EXPECT_THAT(find_images({photos + "/d.png", photos + "/a.png"}).missing,
+              ElementsAre(photos + "/d.png"));
   EXPECT_THROW(list_folder(photos), DataError) << "the files of a data set are all there";
 }
 

@@ -290,7 +290,7 @@ TokenData open_tokens(const std::string& spec, const TokenOptions& options) {
         "tokenize` writes them from text",
         spec);
   }
-  if (val_paths.empty() && !options.val_split)
+  if (val_paths.empty() && !options.val_split && options.needs_val)
     fail<DataError>(
         "{}: has no tokens for validation (val.*); take the last tenth of the others with "
         "--val-split 0.1",

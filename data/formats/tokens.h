@@ -84,11 +84,13 @@ struct TokenOptions {
   std::int64_t vocabulary = 0;  // ids must be below; 0: what the files declare
   // Else a folder may have tokens for validation only, and `train` is empty then.
   bool needs_train = true;
+  bool needs_val = true;  // without it, `val` may be empty whatever val_split says
 };
 
 // The data of a language model.
 struct TokenData {
-  TokenSet train, val;  // train is empty only without needs_train, val only with val_split 0
+  // train is empty only without needs_train, val only without needs_val or with val_split 0
+  TokenSet train, val;
   // The tokenizer's, else that of a safetensors file's metadata or of llm.c's header, else the
   // largest id + 1 (which reads all tokens).
   std::int64_t vocabulary = 0;

@@ -287,8 +287,8 @@ void Loader::accept(const Slot& slot) {
   const double most = options_.max_bad * static_cast<double>(samples());
   if (static_cast<double>(bad_indices_.size()) <= most) return;
   fail<DataError>(
-      "{} of {} samples cannot be decoded, more than --max-bad {} (a share) allows; the last one: "
-      "{}",
+      "{} of {} samples cannot be decoded, more than --max-bad {} (a share) allows: repair them or "
+      "allow more; the last one: {}",
       bad_indices_.size(), samples(), options_.max_bad, slot.bad.back().message);
 }
 

@@ -127,7 +127,8 @@ TEST_F(Loading, ToleratesBrokenSamplesOnRequest) {
           data_, out,
           {"--data-errors", policy, "--max-bad", "0.01", "--overwrite", "--workers", workers});
       ASSERT_EQ(ended.exit_code, 0) << ended.err;
-      EXPECT_THAT(ended.out, HasSubstr("broken     2 samples could not be decoded: " + out));
+      EXPECT_THAT(ended.out,
+                  HasSubstr("broken     2 rows of batches could not be decoded: " + out));
       std::ifstream list(out + "/bad_samples.jsonl");
       std::string line;
       for (int epoch = 1; epoch <= 2; ++epoch) {

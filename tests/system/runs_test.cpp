@@ -236,6 +236,17 @@ TEST_F(Runs, PredictTheOtherFilesIfSomeAreBroken) {
   EXPECT_EQ(none.out, "");
 }
 
+TEST_F(Runs, PredictTheOtherFilesIfOneIsMissing) {
+  const std::string best = folder_ / "runs/lr1e-2", image = data_ + "/train/" + file_name(1),
+                    gone = folder_ / "gone.png";
+  const Json whole = Json::parse(run({"predict", best, image, "--json"}).out);
+  const Ended ended = run({"predict", best, gone, image, "--json"});
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(gone + ": there is no such file or folder\n"),
+                               HasSubstr("1 of 2 files could not be read, see above; the others")));
+  EXPECT_EQ(Json::parse(ended.out), whole);
+}
+
 TEST_F(Runs, PredictTheOtherFilesIfALinkLeadsNowhere) {
   const std::string best = folder_ / "runs/lr1e-2", photos = folder_ / "photos";
   fs::create_directories(photos);

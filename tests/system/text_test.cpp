@@ -145,6 +145,17 @@ TEST_F(Text, NeedsNoTrainingTokensToBeEvaluated) {
   EXPECT_THAT(refused.err, HasSubstr(refusal));
 }
 
+TEST_F(Text, NeedsNoValidationTokensToBeEvaluatedOnThoseOfTraining) {
+  ASSERT_EQ(run(with(start(out_), "--steps", "1")).exit_code, 0);
+  const std::vector<std::string> evaluation{"eval", out_, "--split", "train", "--json"};
+  const Json whole = Json::parse(run(evaluation).out);
+  std::filesystem::remove(data_ + "/val.bin");
+  const Ended ended = run(evaluation);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(Json::parse(ended.out)["loss"], whole["loss"]);
+  EXPECT_THAT(run({"eval", out_}).err, HasSubstr("has no tokens for validation"));
+}
+
 TEST_F(Text, GoesToTransformersAndBack) {
   const std::string folder = folder_ / "exported";
   ASSERT_EQ(run(with(start(out_), "--steps", "10", "--ema", "0.9")).exit_code, 0);

@@ -20,7 +20,7 @@ namespace {
 
 struct ExplainOptions {
   RunOptions run;
-  std::int64_t classes = 10;
+  std::int64_t classes = 0;
   std::int64_t image = 0;  // height and width; 0: the model's own
   bool evaluate = false;
   bool json = false;
@@ -122,6 +122,18 @@ std::string scaling_heading(const ExplainOptions& options, const ScaledStep& ste
       options.step_ms > 0 ? "--step-ms" : "its floor by the data sheet: give a measured --step-ms");
 }
 
+// Of the last layer. A training's are those of its data, which are not read here.
+std::int64_t classes_of(const ExplainOptions& options, const models::Settings& settings) {
+  const bool is_text = models::find(options.run.model).is_text();
+  const std::int64_t given = is_text ? settings.whole_or("vocabulary", 0) : options.classes;
+  const auto weights = static_cast<std::int64_t>(options.run.class_weights.size());
+  if (given > 0 && weights > 0 && given != weights)
+    fail<UsageError>("--class-weights has {}, but {} is {}", counted(weights, "value"),
+                     is_text ? "--model-option vocabulary" : "--classes", given);
+  constexpr std::int64_t classes = 10;
+  return given > 0 ? given : weights > 0 ? weights : is_text ? models::gpt2_vocabulary : classes;
+}
+
 int explain_model(const ExplainOptions& options) {
   if (options.world > 1 && options.interconnect <= 0)
     fail<UsageError>(
@@ -133,15 +145,13 @@ int explain_model(const ExplainOptions& options) {
   const models::Model& model = models::find(options.run.model);
   models::BuildOptions build;
   build.batch = options.run.batch;
-  build.classes = options.classes;
   if (model.is_text()) {
     build.settings = models::resolve_settings(model, options.run.model_option);
     build.sequence = options.run.sequence;
-    const std::int64_t own = build.settings.whole_or("vocabulary", 0);
-    build.classes = own > 0 ? own : models::gpt2_vocabulary;
   } else if (!options.run.model_option.empty()) {
     models::resolve_settings(model, options.run.model_option);  // refuses them
   }
+  build.classes = classes_of(options, build.settings);
   build.loss = loss_options(options.run, build.classes);
   if (options.evaluate && model.is_text()) build.loss = plain_loss(std::move(build.loss));
   if (options.image > 0 && !model.is_text())
@@ -190,8 +200,8 @@ Run declare_explain(Parser parser) {
               .help = "explain the step of an evaluation: the forward half alone"});
   parser.add({.name = "--classes",
               .variable = &options->classes,
-              .help = "classes of the last layer",
-              .check = whole_number(1)});
+              .help = "classes of the last layer; 0: as many as --class-weights, else 10",
+              .check = whole_number(0)});
   parser.add({.name = "--image",
               .variable = &options->image,
               .help = "height and width of the images; 0: the model's default",

@@ -155,8 +155,9 @@ void announce(const Job& job, const std::vector<std::string>& useless) {
       defaults.empty() ? "" : "; at their defaults: " + defaults);
   for (const std::string& option : useless) say("note: {}\n", option);
   if (const auto rest = job.run_steps % job.options.accumulate; rest > 0)
-    say("note: the last {} of the run update no weights, because --accumulate takes {}\n",
-        counted(static_cast<std::int64_t>(rest), "step"), job.options.accumulate);
+    say("note: the last {} of the run {} no weights, because --accumulate takes {}\n",
+        counted(static_cast<std::int64_t>(rest), "step"), rest == 1 ? "updates" : "update",
+        job.options.accumulate);
   if (job.options.patience > 0)
     say("ends early after {} without a better {}\n", counted(job.options.patience, "evaluation"),
         watches_loss(job.options, training.is_text()) ? "loss" : "accuracy");

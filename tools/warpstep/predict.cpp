@@ -187,11 +187,12 @@ void print_table(const std::vector<std::string>& files, const std::vector<std::s
   fmt::print("{}", table.text());
 }
 
-// "1 of 8 files could not be decoded, and 1 folder could not be listed"; "" if all are predicted.
+// "1 of 8 files could not be read, and 1 folder could not be listed"; "" if all are predicted.
 std::string missing_text(const data::FoundFiles& found, const Predicted& predicted) {
   std::string text;
-  if (const std::size_t broken = found.images.size() - predicted.files.size(); broken > 0)
-    text = fmt::format("{} of {} could not be read", broken, counted(found.images.size(), "file"));
+  const std::size_t files = found.images.size() + found.missing.size();
+  if (const std::size_t unread = files - predicted.files.size(); unread > 0)
+    text = fmt::format("{} of {} could not be read", unread, counted(files, "file"));
   if (!found.unlisted.empty())
     text += fmt::format("{}{} could not be listed", text.empty() ? "" : ", and ",
                         counted(found.unlisted.size(), "folder"));
@@ -214,6 +215,7 @@ int predict(const Parser& parser, const PredictRequest& request) {
     say("{} passed over, not .png, .jpg or .jpeg: {}\n", counted(found.passed_over.size(), "file"),
         data::first_few(found.passed_over));
   for (const std::string& folder : found.unlisted) say("{}\n", folder);
+  for (const std::string& path : found.missing) say("{}: there is no such file or folder\n", path);
   const Predicted predicted = predictions_of(parser, subject, found.images);
   const std::vector<std::string> classes = trained_on(subject).classes;
   std::vector<std::vector<Guess>> all;

@@ -178,6 +178,7 @@ Source open_text(const RunOptions& options, const models::Model& model, data::Sp
   open.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap;
   if (options.val_split >= 0) open.val_split = options.val_split;
   open.needs_train = split == data::Split::train;
+  open.needs_val = split == data::Split::test;
   Source source;
   source.text = std::make_shared<data::TokenData>(data::open_tokens(options.data, open));
   source.tokens = split == data::Split::train ? source.text->train : source.text->val;

@@ -239,8 +239,8 @@ void print_summary(const Json& summary, const RunOptions& options,
                  best->at("checkpoint").get<std::string>());
   if (summary.contains("step_time_share")) print_speed(summary);
   if (const auto rows = summary.value("bad_rows", std::uint64_t{0}); rows > 0)
-    print_result("  broken     {} could not be decoded: {}/bad_samples.jsonl\n",
-                 counted(rows, "sample"), run.string());
+    print_result("  broken     {} of batches could not be decoded: {}/bad_samples.jsonl\n",
+                 counted(rows, "row"), run.string());
   print_result("  wrote      {0}/summary.json  {0}/curves.png  {0}/metrics.jsonl  {0}/{1}\n",
                run.string(), summary.at("checkpoint").get<std::string>());
 }

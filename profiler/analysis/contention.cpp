@@ -278,6 +278,23 @@ double Contention::kernels_delay_ns() const {
                                    kernels ? kernels->threads * kernels->delay_ns : 0));
 }
 
+double Contention::most_removable_share() const {
+  if (!trainer && !kernels) return 1;
+  double threads = 0, on_cpu = 0, delays = 0;  // delays: of each thread as a part of its own work
+  for (const std::optional<ThreadTime>* const time : {&trainer, &kernels}) {
+    if (!*time) continue;
+    threads += (*time)->threads;
+    on_cpu += (*time)->threads * (*time)->on_cpu_ns * 1e-9;
+    if ((*time)->delay_ns <= 0) continue;
+    if ((*time)->on_cpu_ns <= 0) return 1;
+    delays += (*time)->threads * (*time)->delay_ns / (*time)->on_cpu_ns;
+  }
+  // More threads than cores need turns. Fewer spin while they wait, which is no work.
+  const bool takes_turns = affinity_cores > 0 && threads > affinity_cores;
+  const double most = takes_turns ? std::max(0.0, 1 - on_cpu / affinity_cores) : 1;
+  return std::min(most, delays / (1 + delays));
+}
+
 std::optional<double> available_bytes(const Session& session) {
   for (auto sample = session.samples.rbegin(); sample != session.samples.rend(); ++sample)
     if (session.name(sample->name) == "memory available bytes") return sample->value;

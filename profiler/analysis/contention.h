@@ -93,6 +93,9 @@ struct Contention {
   // Of the trainer or, if larger, of all of `kernels` together, for which it waits at barriers; at
   // most 1e9; 0 without.
   double kernels_delay_ns() const;
+  // Of a step on the host: at most this share would go with enough cores for all threads. Delays of
+  // threads that meet at barriers add up at worst, but what the threads compute takes its time.
+  double most_removable_share() const;
 };
 Contention contention(const View& view);
 

@@ -179,7 +179,11 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
       continue;
     finding.flag.clear();
   }
-  for (Finding& finding : findings) settle_gains(facts, finding);
+  for (Finding& finding : findings) {
+    if (finding.advice.find(finding.flag) == std::string::npos)
+      finding.advice += fmt::format(" ({})", finding.flag);
+    settle_gains(facts, finding);
+  }
   // Leave out findings whose gain is known to be small.
   constexpr double least_gain = 0.005;  // of a step, or of the run
   std::erase_if(findings, [&](const Finding& finding) {

@@ -66,7 +66,8 @@ CoreWait core_wait_of(const Facts& facts) {
   if (counted + between > 0 || lost.trainer_delay_per_step_ns) {
     CoreWait wait{.ns = counted, .between_ns = between};
     // At a barrier the trainer's thread sleeps while another one waits for a core.
-    const double most = lost.kernels_delay_ns() * 1e-9 * facts.step_ns;
+    const double most =
+        std::min(lost.kernels_delay_ns() * 1e-9, lost.most_removable_share()) * facts.step_ns;
     if (facts.on_host && most - counted >= least_range * facts.step_ns) {
       wait.least_ns = counted;
       wait.most_ns = most;
@@ -76,7 +77,7 @@ CoreWait core_wait_of(const Facts& facts) {
   }
   // A device computes on while the host waits.
   const double awake =
-      facts.on_host ? facts.step_ns
+      facts.on_host ? lost.most_removable_share() * facts.step_ns
                     : facts.step_ns - facts.part(Category::kernel) - facts.part(Category::copy);
   CoreWait wait;
   if (lost.has_delays && lost.trainer) {

@@ -84,6 +84,24 @@ TEST(FindOtherPrograms, CostWhatAnotherThreadOfTheTeamWaited) {
   EXPECT_THAT(finding->evidence, HasSubstr("the kernels' other thread 50.0 % of the time"));
 }
 
+// What the threads computed takes its time, wherever they waited.
+TEST(FindOtherPrograms, NeverCostWholeSteps) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.others_share = 0.25;
+  lost.affinity_cores = 8;
+  lost.trainer_delay_per_step_ns = c.part(Category::core_wait) = 2e3;
+  lost.trainer = {.thread = "main", .delay_ns = 0, .on_cpu_ns = 6e8};
+  lost.kernels = {.thread = "kernels", .threads = 7, .delay_ns = 3e8, .on_cpu_ns = 6e8};
+  const double delays = 7 * 0.5, step_ns = 1e6;
+  EXPECT_NEAR(c.finding("other-programs")->gain_most_ns, delays / (1 + delays) * step_ns, 1);
+  lost.affinity_cores = 6;  // all of which the threads would need for 0.8 of the time
+  EXPECT_NEAR(c.finding("other-programs")->gain_most_ns, 0.2 * step_ns, 1);
+  lost.trainer_delay_per_step_ns.reset();  // samples alone
+  c.part(Category::core_wait) = 0;
+  EXPECT_NEAR(c.finding("other-programs")->gain_most_ns, 0.2 * step_ns, 1);
+}
+
 TEST(FindOtherPrograms, NamesTheLargest) {
   Case c = on_host();
   Contention& lost = c.analysis.contention;

@@ -84,6 +84,17 @@ double checkpoints_of_evaluations_ns(const Facts& facts, std::int64_t every) {
   return ns;
 }
 
+// The checkpoints of steps at which neither one nor an evaluation is due if both become rarer.
+double checkpoints_of_both_ns(const Facts& facts, std::int64_t every, std::int64_t eval_every) {
+  const Rarer after(facts, every), after_evaluations(facts, eval_every);
+  double ns = 0;
+  for_each_phase(facts.session, "checkpoint", [&](std::int64_t step, const Phase& phase) {
+    if (!after.has(step) && !after_evaluations.has(step))
+      ns += static_cast<double>(phase.end_ns - phase.begin_ns);
+  });
+  return ns;
+}
+
 std::string evidence_of(const Facts& facts, std::string_view name, double ns) {
   std::string text = facts.of_run(ns);
   const RunPart* const part = facts.analysis.run.part(name);
@@ -158,7 +169,14 @@ void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
                            : 0;
   const double with_evaluations =
       eval_every > 0 ? checkpoints_of_evaluations_ns(facts, eval_every) : 0;
-  if (saved > 0 && saved >= with_evaluations) {
+  const double together =
+      every > 0 && eval_every > 0 ? checkpoints_of_both_ns(facts, every, eval_every) : 0;
+  if (together > 0 && saved <= 0 && with_evaluations <= 0) {
+    finding.flag =
+        fmt::format("--checkpoint-every {} --eval-every {}", rarer * every, rarer * eval_every);
+    finding.advice = fmt::format("write checkpoints and evaluate less often: {}", finding.flag);
+    finding.run_gain_ns = together;
+  } else if (saved > 0 && saved >= with_evaluations) {
     finding.flag = fmt::format("--checkpoint-every {}", rarer * every);
     finding.advice = fmt::format("write checkpoints less often: {}", finding.flag);
     finding.run_gain_ns = saved;

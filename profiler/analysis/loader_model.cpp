@@ -217,6 +217,7 @@ Predicted LoaderModel::predict(const Remedy& remedy) const {
 Gain LoaderModel::gain(const Remedy& remedy) const {
   const Predicted then = predict(remedy);
   const double now = as_it_was_.step_ns, off = unexplained_ns();
+  double saved_work_ns = 0;
   Gain gain{
       .ns = now - then.step_ns, .least_ns = now - then.most_ns, .most_ns = now - then.least_ns};
   if (computes_on_host()) {
@@ -226,6 +227,7 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     const double work = before_ns > 0 ? after_ns / before_ns : 1;
     const double wait = as_it_was_.wait_ns > 0 ? then.wait_ns / as_it_was_.wait_ns : 1;
     // A team waits for a core no longer than a worker has it.
+    saved_work_ns = std::max(0.0, before_ns - after_ns);
     const double taken = before_ns - after_ns + as_it_was_.wait_ns - then.wait_ns;
     const double most = gain.most_ns + core_wait_ns_ * std::max(0.0, 1 - std::min(work, wait));
     gain.most_ns = std::max(gain.most_ns, std::min(most, taken));
@@ -239,7 +241,8 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
   if (!fits()) {
     // What is not explained may go with the wait, or stay.
     gain.least_ns = std::min(gain.least_ns, gain.least_ns + off);
-    gain.most_ns = std::max(gain.most_ns, gain.most_ns + off);
+    const double all = view_.wait_ns + saved_work_ns;  // nothing else is the loader's
+    gain.most_ns = std::clamp(gain.most_ns + off, gain.most_ns, std::max(gain.most_ns, all));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }
   // More batches ahead leave the work as it is: they save waits alone.

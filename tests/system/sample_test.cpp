@@ -68,6 +68,9 @@ TEST_F(Sample, TakesTheMostProbableTokensWithAndWithoutTheCache) {
                                HasSubstr("prompt: 5 tokens in "), HasSubstr("ms/token"),
                                HasSubstr("was full 4 times")));
   const std::string zero = "0";
+  EXPECT_THAT(greedy("ref", {"--temperature", zero, "--samples", "2"}).err,
+              HasSubstr("prompt: 5 tokens in "))
+      << "read once";
   EXPECT_EQ(greedy("ref", {"--temperature", zero, "--no-cache"}).out, first.out);
   const std::string cached = greedy("cpu", {"--temperature", zero}).out;
   EXPECT_EQ(greedy("cpu", {"--temperature", zero}).out, cached);

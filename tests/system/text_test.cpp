@@ -510,7 +510,7 @@ TEST_F(Text, RefusesWhatDoesNotFit) {
   std::vector<std::string> without = with(start(out_), "--val-split", "0");
   *std::ranges::find(without, data_) = folder_ / "one";
   EXPECT_THAT(run(without).err, HasSubstr("--val-split 0 leaves no tokens for validation"));
-  refused({"--windows", "all"}, 2, "there are shuffled, random and sequential");
+  refused({"--windows", "all"}, 2, "'all' is not one of shuffled, random and sequential");
   make_set(folder_ / "images");
   refused({"--data", folder_ / "images"}, 2, "gpt2-nano is a model of text");
   const std::vector<std::string> images = short_run(folder_ / "images", out_);

@@ -77,13 +77,31 @@ StepOptions step_options(const ExplainOptions& options, const models::Model& mod
   return options_for(backend, step);
 }
 
+// Of the last layer. A training's are those of its data, which are not read here.
+std::int64_t classes_of(const ExplainOptions& options, const models::Settings& settings) {
+  const bool is_text = models::find(options.run.model).is_text();
+  const std::int64_t given = is_text ? settings.whole_or("vocabulary", 0) : options.classes;
+  const auto weights = static_cast<std::int64_t>(options.run.class_weights.size());
+  if (given > 0 && weights > 0 && given != weights)
+    fail<UsageError>("--class-weights has {}, but {} is {}", counted(weights, "value"),
+                     is_text ? "--model-option vocabulary" : "--classes", given);
+  constexpr std::int64_t classes = 10;
+  return given > 0 ? given : weights > 0 ? weights : is_text ? models::gpt2_vocabulary : classes;
+}
+
 std::string heading(const ExplainOptions& options, const models::Model& model) {
   std::string text = fmt::format("{}: {}\n{} step, batch {}, {}", model.name, model.description,
                                  options.evaluate ? "evaluation" : "training", options.run.batch,
                                  options.run.precision);
   if (!options.evaluate) text += fmt::format(", {}", options.run.optimizer);
-  if (model.is_text())
-    text += fmt::format("\n{}", models::resolve_settings(model, options.run.model_option).text());
+  if (model.is_text()) {
+    const models::Settings settings = models::resolve_settings(model, options.run.model_option);
+    text += fmt::format(
+        "\n{}{}", settings.text(),
+        settings.whole_or("vocabulary", 0) > 0
+            ? ""
+            : fmt::format("; without data a vocabulary of {}", classes_of(options, settings)));
+  }
   for (const std::string& name : options.run.no_fuse) text += fmt::format(", without {}", name);
   return text;
 }
@@ -120,18 +138,6 @@ std::string scaling_heading(const ExplainOptions& options, const ScaledStep& ste
       "{:.2f} ms ({})",
       options.world, options.interconnect, options.latency, 1e3 * step.alone,
       options.step_ms > 0 ? "--step-ms" : "its floor by the data sheet: give a measured --step-ms");
-}
-
-// Of the last layer. A training's are those of its data, which are not read here.
-std::int64_t classes_of(const ExplainOptions& options, const models::Settings& settings) {
-  const bool is_text = models::find(options.run.model).is_text();
-  const std::int64_t given = is_text ? settings.whole_or("vocabulary", 0) : options.classes;
-  const auto weights = static_cast<std::int64_t>(options.run.class_weights.size());
-  if (given > 0 && weights > 0 && given != weights)
-    fail<UsageError>("--class-weights has {}, but {} is {}", counted(weights, "value"),
-                     is_text ? "--model-option vocabulary" : "--classes", given);
-  constexpr std::int64_t classes = 10;
-  return given > 0 ? given : weights > 0 ? weights : is_text ? models::gpt2_vocabulary : classes;
 }
 
 int explain_model(const ExplainOptions& options) {

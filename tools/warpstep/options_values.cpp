@@ -33,15 +33,14 @@ ShuffleChoice parse_shuffle(const std::string& text) {
     const auto [at, error] = std::from_chars(text.data() + prefix.size(), end, choice.window);
     if (error == std::errc() && at == end && choice.window >= 32) return choice;
   }
-  fail<UsageError>("--shuffle {}: there are full, none, window and window:SAMPLES from 32 on",
-                   text);
+  fail<UsageError>("'{}' is not one of full, none, window and window:SAMPLES from 32 on", text);
 }
 
 data::Windows parse_windows(const std::string& text) {
   if (text == "shuffled") return data::Windows::shuffled;
   if (text == "random") return data::Windows::random;
   if (text == "sequential") return data::Windows::sequential;
-  fail<UsageError>("--windows {}: there are shuffled, random and sequential", text);
+  fail<UsageError>("'{}' is not one of shuffled, random and sequential", text);
 }
 
 data::DataErrors parse_data_errors(const std::string& text) {

@@ -388,7 +388,7 @@ void write_text(const SampleRequest& request, const Language& language, const Be
   std::optional<std::int32_t> end;
   if (language.tokenizer && !request.ignore_end) end = language.tokenizer->end_of_text();
   ContextWindow window(beginning.tokens, next.context(), request.forget);
-  spent.prompt_tokens += window.tokens().size();
+  spent.prompt_tokens = window.tokens().size();  // a second text does not read them again
   for (std::uint64_t i = 0; i < request.tokens && !printer.is_done(); ++i) {
     const std::uint64_t before = now_ns();
     const std::int32_t token = choose_token(next.logits_after(window.tokens()), request.sampling,

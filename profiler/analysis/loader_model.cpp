@@ -227,8 +227,8 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     const double work = before_ns > 0 ? after_ns / before_ns : 1;
     const double wait = as_it_was_.wait_ns > 0 ? then.wait_ns / as_it_was_.wait_ns : 1;
     // A team waits for a core no longer than a worker has it.
-    saved_work_ns = std::max(0.0, before_ns - after_ns);
-    const double taken = before_ns - after_ns + as_it_was_.wait_ns - then.wait_ns;
+    saved_work_ns = std::max(0.0, 1 - work) * view_.work_ns;
+    const double taken = saved_work_ns + as_it_was_.wait_ns - then.wait_ns;
     const double most = gain.most_ns + core_wait_ns_ * std::max(0.0, 1 - std::min(work, wait));
     gain.most_ns = std::max(gain.most_ns, std::min(most, taken));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;

@@ -134,7 +134,7 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
            {{"--epsilon", "1e-39"}, "--epsilon: '1e-39' is not a number from 1e-30 to 1"},
            {{"--momentum", "0.9"}, "--momentum goes with --optimizer sgd, lars or rmsprop, and"},
            {{"--warmup-steps", "99", "--steps", "8"},
-            "--warmup-steps 99 leaves nothing of the run of 8 steps"},
+            "--warmup-steps 99 takes the whole run of 8 steps"},
            {{"--mean", "0.5", "0.5", "0.5"}, "--mean without --std: --mean and --std are given"},
            {{"--std", "0.5", "0.5", "0.5"}, "--std without --mean: --mean and --std are given"},
            {{"--std", "0"}, "--std: '0' is not a number above 0"},

@@ -139,7 +139,7 @@ TEST_F(UpdateOptions, WhatCannotBeMeantIsRefused) {
            {{"--loss", "mse"}, "'mse' is not one of cross_entropy, nll"},
            {{"--optimizer", "lars", "--trust", "0"}, "nothing but biases would be trained"},
            {{"--warmup-steps", "3", "--accumulate", "4", "--steps", "10"},
-            "--warmup-steps 3 leaves nothing of the run of 2 updates"}}) {
+            "--warmup-steps 3 takes the whole run of 2 updates"}}) {
     std::vector<std::string> arguments{"train", "mlp", "--data", data_, "--out", out_};
     arguments.insert(arguments.end(), wrong.options.begin(), wrong.options.end());
     const Ended ended = run(arguments);

@@ -273,7 +273,7 @@ Schedule schedule_of(const RunOptions& o, std::int64_t total_steps, std::int64_t
     fail<UsageError>("--lr-final goes with --lr-schedule cosine, not {}", o.lr_schedule);
   if (o.lr_final > o.lr) fail<UsageError>("--lr-final {} is above --lr {}", o.lr_final, o.lr);
   if (o.warmup_steps >= updates && o.warmup_steps > 0)
-    fail<UsageError>("--warmup-steps {} leaves nothing of the run of {} for the time after it",
+    fail<UsageError>("--warmup-steps {} takes the whole run of {}, and at least one must follow",
                      o.warmup_steps, counted(updates, o.accumulate > 1 ? "update" : "step"));
   return schedule;
 }

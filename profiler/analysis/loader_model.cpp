@@ -226,8 +226,9 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     replayed(remedy, setting_.ns_per_byte, &after_ns);
     const double work = before_ns > 0 ? after_ns / before_ns : 1;
     const double wait = as_it_was_.wait_ns > 0 ? then.wait_ns / as_it_was_.wait_ns : 1;
-    // A team waits for a core no longer than a worker has it.
-    saved_work_ns = std::max(0.0, 1 - work) * view_.work_ns;
+    // A team waits for a core no longer than a worker has it, in the replay and as it was measured.
+    const double on_cores = std::max(0.0, view_.work_ns - view_.blocked_ns - view_.asleep_ns);
+    saved_work_ns = std::clamp(before_ns - after_ns, 0.0, std::max(0.0, 1 - work) * on_cores);
     const double taken = saved_work_ns + as_it_was_.wait_ns - then.wait_ns;
     const double most = gain.most_ns + core_wait_ns_ * std::max(0.0, 1 - std::min(work, wait));
     gain.most_ns = std::max(gain.most_ns, std::min(most, taken));

@@ -228,7 +228,7 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     const double wait = as_it_was_.wait_ns > 0 ? then.wait_ns / as_it_was_.wait_ns : 1;
     // A team waits for a core no longer than a worker has it, in the replay and as it was measured.
     const double on_cores = std::max(0.0, view_.work_ns - view_.blocked_ns - view_.asleep_ns);
-    saved_work_ns = std::clamp(before_ns - after_ns, 0.0, std::max(0.0, 1 - work) * on_cores);
+    saved_work_ns = std::min(before_ns - after_ns, std::max(0.0, 1 - work) * on_cores);
     const double taken = saved_work_ns + as_it_was_.wait_ns - then.wait_ns;
     const double most = gain.most_ns + core_wait_ns_ * std::max(0.0, 1 - std::min(work, wait));
     gain.most_ns = std::max(gain.most_ns, std::min(most, taken));
@@ -242,7 +242,8 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
   if (!fits()) {
     // What is not explained may go with the wait, or stay.
     gain.least_ns = std::min(gain.least_ns, gain.least_ns + off);
-    const double all = view_.wait_ns + saved_work_ns;  // nothing else is the loader's
+    const double all =
+        view_.wait_ns + std::max(0.0, saved_work_ns);  // nothing else is the loader's
     gain.most_ns = std::clamp(gain.most_ns + off, gain.most_ns, std::max(gain.most_ns, all));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/formats/dataset.h"
@@ -63,9 +64,13 @@ std::string nearest_folder(const std::string& spec) {
        at.increment(unreadable))
     if (std::error_code unknown; at->is_directory(unknown))
       names.push_back(at->path().filename().string());
-  std::ranges::sort(names);
+  // suggestion() takes the first of those that begin as the missing one does, or are its beginning.
+  const std::string typed = missing.filename().string();
+  std::ranges::sort(names, {}, [&](const std::string& name) {
+    return std::pair(edit_distance(typed, name), name);
+  });
   const std::string parent = missing.has_parent_path() ? (missing.parent_path() / "").string() : "";
-  return suggestion(missing.filename().string(), names, parent);
+  return suggestion(typed, names, parent);
 }
 
 const Format& format_of(const std::string& spec) {

@@ -102,6 +102,7 @@ TEST_F(BadData, FoldersThatAreMissingOrEmpty) {
   expect_refused({data_ + ": there is no such folder"});
   const std::string near = data_ + "s";  // what a typo would have left out
   fs::create_directories(near);
+  fs::create_directories(data_ + "-of-others");  // further from it, and before it by name
   fs::remove_all(data_);
   expect_refused({data_ + ": there is no such folder; did you mean " + near + "?"});
   fs::remove_all(near);

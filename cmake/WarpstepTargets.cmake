@@ -66,6 +66,13 @@ else()
   target_link_options(warpstep_options INTERFACE -Wl,-z,defs)
 endif()
 
+# UBSan does not report pointers that overflow in this folder's targets; AddressSanitizer still reports where they are used.
+macro(warpstep_ignore_pointer_overflow)
+  if("undefined" IN_LIST WARPSTEP_SANITIZE)
+    add_compile_options("$<$<NOT:$<BOOL:$<TARGET_PROPERTY:WARPSTEP_PLAIN>>>:-fno-sanitize=pointer-overflow>")
+  endif()
+endmacro()
+
 # warpstep_check_alignment(TARGET): UBSan reports misaligned accesses of this one.
 function(warpstep_check_alignment target)
   if("undefined" IN_LIST WARPSTEP_SANITIZE)

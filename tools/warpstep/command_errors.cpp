@@ -34,6 +34,15 @@ std::string meant_for_data(const CLI::App& app, const std::string& word) {
   return fmt::format("; did you mean --data {}?", word);
 }
 
+// "--model-option layers=6 width=384"
+std::string meant_for_setting(const CLI::App& app, const std::string& word) {
+  if (word.find('=') == word.npos) return {};
+  for (const CLI::Option* option : app.get_options())
+    if (option->get_type_name() == "NAME=VALUE")
+      return fmt::format("; did you mean {} {}?", option->get_name(), word);
+  return {};
+}
+
 // The option that CLI11's text begins with: "--lr: 1 required X missing", "Could not convert:
 // --nesterov = 7", "--data is required".
 const CLI::Option* option_of(const CLI::App& command, std::string_view text) {
@@ -129,7 +138,8 @@ std::string unexpected_argument(const CLI::App& command) {
         "unknown command {}{}", rest[0],
         near.empty() ? fmt::format("; there are {}", fmt::join(subcommands, ", ")) : near);
   }
-  return fmt::format("unexpected argument {}{}", rest[0], meant_for_data(command, rest[0]));
+  return fmt::format("unexpected argument {}{}{}", rest[0], meant_for_data(command, rest[0]),
+                     meant_for_setting(command, rest[0]));
 }
 
 std::string readable(const CLI::App& command, const CLI::ParseError& error) {

@@ -29,7 +29,7 @@ struct Options {
   std::uint64_t layers = 0;
   double price = 0;
   std::vector<double> tint{0, 0};
-  std::vector<std::string> skip;
+  std::vector<std::string> skip, settings;
   bool quiet = false;
 };
 
@@ -61,6 +61,11 @@ Run declare_paint(Parser parser) {
               .least = 2,
               .most = 2});
   parser.add({.name = "--skip", .variable = &options->skip, .help = "a part", .repeats = true});
+  parser.add({.name = "--setting",
+              .variable = &options->settings,
+              .help = "of it",
+              .type = "NAME=VALUE",
+              .repeats = true});
   parser.footer("Example:\n  warpstep paint house");
   return [options] {
     fmt::print("{} {} {}\n", options->model, options->batch, options->quiet);
@@ -214,7 +219,9 @@ TEST(Program, AMistypedOptionIsNamedBeforeWhatIsMissing) {
 
 TEST(Program, RefusesWhatDoesNotFit) {
   EXPECT_THAT(run({"paint"}).err, HasSubstr("model is missing: "));
-  EXPECT_THAT(run({"paint", "house", "door"}).err, HasSubstr("unexpected argument door"));
+  EXPECT_THAT(run({"paint", "house", "door"}).err, HasSubstr("unexpected argument door\n"));
+  EXPECT_THAT(run({"paint", "house", "--setting", "doors=2", "windows=3"}).err,
+              HasSubstr("unexpected argument windows=3; did you mean --setting windows=3?\n"));
   EXPECT_THAT(run({"paint", "house", "--bs", "3"}).err, HasSubstr("did you mean --batch?"));
   EXPECT_THAT(run({"demolish"}).err, HasSubstr("unknown command demolish; there are "));
   EXPECT_EQ(run({"paint", "house", "--batch", "many"}).code, usage);

@@ -142,7 +142,7 @@ OptionGroup data_group() {
          .check = whole_number(0, UINT64_MAX)},
         &O::val_seed,
         with_data,
-        Resume::at_epoch_end},
+        Resume::never},
        {{.name = "--alpha",
          .help = "transparent pixels of PNG files: drop (keep the stored colour), white or black "
                  "(blend with it), or refuse",

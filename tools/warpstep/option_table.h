@@ -1,5 +1,5 @@
 // The table of the options of a run: a row per option with its name, type, check, help, field,
-// subcommands and rule for --resume. Only options.cpp reads it.
+// subcommands and rule for --resume. Only options.cpp and its test read it.
 #pragma once
 
 #include <functional>

@@ -3,16 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
 
 #include "engine/core/error.h"
 #include "tests/build_tree.h"
 #include "tests/data_testing.h"
 #include "tools/warpstep/command_config.h"
 #include "tools/warpstep/json.h"
+#include "tools/warpstep/option_table.h"
 
 namespace warpstep::tools {
 namespace {
@@ -371,6 +378,30 @@ TEST(OptionTable, KnowsWhatMayChangeInARun) {
   EXPECT_THAT(found, testing::UnorderedElementsAre(
                          "--shuffle none, before window: at the end of an epoch",
                          "--epochs 5, before 1: always", "--optimizer sgd, before adam: never"));
+}
+
+// The options that the line of docs/training.md with these words names.
+std::set<std::string> documented(const std::string& words) {
+  std::ifstream docs(std::filesystem::path(__FILE__).parent_path() / "../../docs/training.md");
+  std::set<std::string> names;
+  for (std::string line; std::getline(docs, line);) {
+    if (line.find(words) == std::string::npos) continue;
+    const std::regex name("`(--[a-z-]+)`");
+    for (std::sregex_iterator at(line.begin(), line.end(), name), end; at != end; ++at)
+      names.insert((*at)[1]);
+  }
+  return names;
+}
+
+TEST(OptionTable, ChangesWithAResumeAsDocumented) {
+  std::map<Resume, std::set<std::string>> by_rule;
+  for (const OptionGroup& group : option_table())
+    for (const OptionRow& row : group.rows)
+      if (row.option.name != "model")
+        by_rule[row.resume].insert(row.option.name.substr(0, row.option.name.find(',')));
+  EXPECT_EQ(by_rule[Resume::never], documented("cannot change, and a run"));
+  EXPECT_EQ(by_rule[Resume::at_epoch_end], documented("only at the end of an epoch."));
+  EXPECT_THAT(by_rule[Resume::refused], testing::ElementsAre("--out"));
 }
 
 TEST(OptionTable, IsDocumented) {

@@ -239,10 +239,8 @@ void require_same_data(const Resumed& resumed, const Json& data, const Source& t
 }
 
 void require_same_run(const Resumed& resumed, const RunOptions& options) {
-  const bool is_text = models::find(options.model).is_text();
   for (const OptionChange& change : changes(resumed.options, options))
-    // Images that were trained on would be validated on.
-    if (change.resume == Resume::never || (!is_text && change.name == "--val-seed"))
+    if (change.resume == Resume::never)
       fail<UsageError>("{}: the run in {} has {}, which --resume cannot change; start a new run",
                        change.option, resumed.run.string(), change.before);
   if (resumed.options.momentum == 0 && optimizer_of(options).momentum != 0)

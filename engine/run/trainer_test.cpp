@@ -336,6 +336,23 @@ TEST(Trainer, EvaluatesTheSameBatchesEachTime) {
   }
 }
 
+// Of an mlp whose loss is scaled, as in fp16.
+Program scaled_step() {
+  StepOptions options;
+  options.update.clip_norm = 1;  // which looks for gradients that are not finite
+  Graph graph = model_step("mlp", 1, options);
+  for (Node& node : graph.nodes)
+    if (auto* clock = std::get_if<Clock>(&node.op)) clock->scaling.enabled = true;
+  Program step(std::move(graph), open_backend("ref"));
+  step.store().initialize(1);
+  return step;
+}
+
+void write_last(Store& store, float value) {
+  const std::size_t last = store.parameters().size() - 1;
+  store.write(last, std::vector<float>(store.read(last).size(), value));
+}
+
 // They count where a speed is measured, and in no score.
 TEST(Trainer, CountsTheImagesOfASkippedStep) {
   struct Counted final : TrainObserver {
@@ -344,16 +361,8 @@ TEST(Trainer, CountsTheImagesOfASkippedStep) {
     StepRecord record;
     EpochRecord epoch;
   };
-  StepOptions options;
-  options.update.clip_norm = 1;  // which looks for gradients that are not finite
-  Graph graph = model_step("mlp", 1, options);
-  for (Node& node : graph.nodes)
-    if (auto* clock = std::get_if<Clock>(&node.op)) clock->scaling.enabled = true;  // as in fp16
-  Program step(std::move(graph), open_backend("ref"));
-  Store& store = step.store();
-  store.initialize(1);
-  const std::size_t last = store.parameters().size() - 1;
-  store.write(last, std::vector<float>(store.read(last).size(), infinite));
+  Program step = scaled_step();
+  write_last(step.store(), infinite);
   GreyImages data;
   Counted seen;
   Trainer trainer({.step = step, .data = data, .observers = {&seen}},
@@ -365,6 +374,29 @@ TEST(Trainer, CountsTheImagesOfASkippedStep) {
   EXPECT_EQ(seen.record.count, 1);
   EXPECT_EQ(seen.record.score.count, 0);
   EXPECT_EQ(seen.epoch.count, 1);
+}
+
+TEST(Trainer, CountsTheStepsWithoutAnUpdateSinceTheLastOne) {
+  struct Mended final : TrainObserver {  // in step 4 alone
+    explicit Mended(Store& store) : store_(store) {}
+    void on_step(const StepRecord& r) override {
+      EXPECT_EQ(r.overflow, r.step != 4);
+      write_last(store_, r.step == 3 ? 0 : infinite);
+    }
+
+   private:
+    Store& store_;
+  };
+  Program step = scaled_step();
+  write_last(step.store(), infinite);
+  Mended mended(step.store());
+  GreyImages data;
+  Trainer trainer({.step = step, .data = data, .observers = {&mended}}, {.epochs = 10});
+  Progress progress;
+  // 18 overflows take the scale from 65536 below 1; three of them came before step 4.
+  EXPECT_THAT([&] { trainer.run(progress, false); },
+              ThrowsMessage<NumericError>(
+                  AllOf(HasSubstr("in step 19 "), HasSubstr("the last 15 steps made no update"))));
 }
 
 // The first update, then the first at or after each multiple.

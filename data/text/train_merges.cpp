@@ -29,7 +29,7 @@ struct CountedWord {
 
 struct PairUse {
   std::int64_t count = 0;            // in all words
-  std::vector<std::uint32_t> words;  // that had it when they were changed; some may not any more
+  std::vector<std::uint32_t> words;  // that have it, each once; some may have it no longer
   bool is_changed = false;           // since the last merge
 };
 
@@ -44,7 +44,10 @@ struct PairEntry {
 class PairMerger {
  public:
   explicit PairMerger(std::vector<CountedWord> words) : words_(std::move(words)) {
-    for (std::uint32_t word = 0; word < words_.size(); ++word) count(word, 1);
+    for (std::uint32_t word = 0; word < words_.size(); ++word) {
+      count(word, 1);
+      list(word, [](const Pair&) { return true; });
+    }
     for (auto& [pair, use] : uses_) {
       queue_.push({use.count, pair});
       use.is_changed = false;
@@ -62,6 +65,7 @@ class PairMerger {
       count(word, -1);
       replace(words_[word].tokens, best.pair, merged);
       count(word, 1);
+      list(word, [merged](const Pair& pair) { return pair[0] == merged || pair[1] == merged; });
     }
     for (const Pair& pair : changed_) {
       const auto found = uses_.find(pair);
@@ -109,9 +113,20 @@ class PairMerger {
       const Pair pair{tokens[i], tokens[i + 1]};
       PairUse& use = uses_[pair];
       use.count += sign * words_[word].count;
-      if (sign > 0 && (use.words.empty() || use.words.back() != word)) use.words.push_back(word);
       if (!use.is_changed) changed_.push_back(pair);
       use.is_changed = true;
+    }
+  }
+
+  // Adds a word to the lists of its new pairs.
+  template <class IsNew>
+  void list(std::uint32_t word, const IsNew& is_new) {
+    const std::vector<std::int32_t>& tokens = words_[word].tokens;
+    for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+      const Pair pair{tokens[i], tokens[i + 1]};
+      if (!is_new(pair)) continue;
+      std::vector<std::uint32_t>& words = uses_[pair].words;
+      if (words.empty() || words.back() != word) words.push_back(word);
     }
   }
 

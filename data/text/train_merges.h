@@ -19,7 +19,8 @@ class MergeTrainer {
   static constexpr std::size_t longest_word = 1024;
   static constexpr std::size_t most_parts = 4096;
 
-  // Counts the pieces of a text. Memory grows with the number of different pieces.
+  // Counts the pieces of a text, which ends where a piece ends (text/pieces.h). Memory grows with
+  // the number of different pieces.
   void add(std::string_view text);
   // Merges the most frequent pair of neighbouring tokens, of equally frequent ones that with the
   // lowest ids, until the vocabulary (with <|endoftext|>) has `size` tokens or no pair occurs

@@ -62,6 +62,7 @@ class TokenStep {
     slots_.upload("position", {&position, 1});
     runner_->step();
   }
+  void wait() const { program_.wait(); }
   // Of row `row` of the last run.
   std::span<const float> logits(std::size_t row) {
     logits_ = program_.read(program_.graph().logits);
@@ -127,6 +128,8 @@ class CachedSequence final : public NextToken {
     std::span<const float> logits;
     while (at < tokens.size()) {
       TokenStep& step = step_at(at, tokens.size() - at);
+      if (last_ != &step) last_->wait();  // for its keys and values: each step has its own streams
+      last_ = &step;
       const std::size_t count = std::min(tokens.size() - at, idx(step.length()));
       step.run(tokens.subspan(at, count), static_cast<std::int32_t>(at));
       at += count;
@@ -148,6 +151,7 @@ class CachedSequence final : public NextToken {
   std::int64_t context_;
   TokenStep one_;
   std::unique_ptr<TokenStep> several_;
+  TokenStep* last_ = &one_;         // which may still run
   std::vector<std::int32_t> seen_;  // whose keys and values are in the caches
 };
 

@@ -12,6 +12,7 @@
 
 #include "engine/core/error.h"
 #include "engine/passes/precision.h"
+#include "tests/deferred_backend.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -27,7 +28,7 @@ using testing_support::model_step;
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinite = std::numeric_limits<float>::infinity();
 
-// Endless batches of one grey image, three per epoch.
+// Endless batches of one image, three per epoch, each of another grey.
 class GreyImages final : public BatchSource {
  public:
   std::int64_t batch_size() const override { return 1; }
@@ -35,6 +36,7 @@ class GreyImages final : public BatchSource {
   std::uint64_t steps_per_epoch() const override { return 3; }
   const Batch& next() override {
     if (broken || broken_at == position_) fail<DataError>("planted");
+    std::ranges::fill(image_, static_cast<std::uint8_t>(99 + 20 * position_.step));
     batch_ = {.position = position_, .count = 1};
     batch_.add("images", std::span(image_));
     batch_.add("labels", std::span(label_));
@@ -63,13 +65,18 @@ class Log final : public TrainObserver {
   explicit Log(std::uint64_t stop_at = 0) : stop_at_(stop_at) {}
   void on_step(const StepRecord& r) override {
     add('s', r.step);
+    losses.push_back(static_cast<double>(r.loss));
     if (r.step == stop_at_) stop = true;
   }
   void on_epoch(const EpochRecord& r) override { add('e', r.step); }
-  void on_evaluation(const EvaluationRecord& r) override { add('v', r.step); }
+  void on_evaluation(const EvaluationRecord& r) override {
+    add('v', r.step);
+    losses.push_back(r.score.loss_sum);
+  }
   void on_checkpoint(const std::filesystem::path& path) override { text += path.string() + " "; }
 
   std::string text;
+  std::vector<double> losses;  // of steps and evaluations
   std::atomic<bool> stop{false};
 
  private:
@@ -79,13 +86,16 @@ class Log final : public TrainObserver {
 };
 
 struct SmallRun {
-  std::shared_ptr<Backend> backend = open_backend("ref");
+  std::shared_ptr<Backend> backend;
   Program step{model_step("mlp", 1, {}), backend};
   Program evaluation{model_step("mlp", 1, {.training = false}), backend, step.shared_store()};
   GreyImages training, validation;
   Progress progress;
+  std::vector<double> losses;
 
-  SmallRun() { step.store().initialize(1); }
+  explicit SmallRun(std::shared_ptr<Backend> own = open_backend("ref")) : backend(std::move(own)) {
+    step.store().initialize(1);
+  }
 
   std::string train(const TrainOptions& options, std::uint64_t stop_at = 0) {
     Log log(stop_at);
@@ -99,6 +109,7 @@ struct SmallRun {
              [](const Progress& at) { return std::filesystem::path(fmt::format("c{}", at.step)); }},
         options);
     const Outcome outcome = trainer.run(progress, log.stop);
+    losses = log.losses;
     return log.text + (outcome == Outcome::finished        ? "finished"
                        : outcome == Outcome::stopped_early ? "stopped early"
                                                            : "interrupted");
@@ -113,6 +124,16 @@ TEST(Trainer, EvaluatesAndSavesAfterEachEpoch) {
 TEST(Trainer, EvaluatesEverySoManySteps) {
   EXPECT_EQ(SmallRun().train({.epochs = 2, .evaluate_every_epochs = 0, .evaluate_every_steps = 2}),
             "s1 s2 v2 c2 s3 e3 c3 s4 v4 c4 s5 s6 e6 v6 c6 finished");
+}
+
+TEST(Trainer, WaitsForWhatAStreamHasToFinish) {
+  const TrainOptions options{.epochs = 3, .evaluate_every_steps = 2, .evaluate_first = true};
+  SmallRun at_once,
+      late(std::make_shared<testing_support::DeferredBackend>(open_backend("ref"), 2));
+  EXPECT_EQ(at_once.train(options), late.train(options));
+  EXPECT_EQ(at_once.losses, late.losses);
+  for (std::size_t p = 0; p < at_once.step.store().parameters().size(); ++p)
+    EXPECT_EQ(at_once.step.store().read(p), late.step.store().read(p)) << p;
 }
 
 TEST(Trainer, EvaluatesBeforeTheFirstStepOnRequest) {

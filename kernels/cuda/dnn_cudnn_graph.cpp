@@ -270,9 +270,10 @@ cudnnHandle_t handle_of(CudaStream& stream) {
   }
   cudnnHandle_t handle = nullptr;
   check(cudnnCreate(&handle), "cudnnCreate");
-  stream.dnn_handle.reset(handle,
-                          [](void* made) { cudnnDestroy(static_cast<cudnnHandle_t>(made)); });
+  std::shared_ptr<void> owner(handle,
+                              [](void* made) { cudnnDestroy(static_cast<cudnnHandle_t>(made)); });
   check(cudnnSetStream(handle, stream.handle()), "cudnnSetStream");
+  stream.dnn_handle = std::move(owner);
   return handle;
 }
 

@@ -285,6 +285,25 @@ const TransformKind solarize("solarize", "solarize=THRESHOLD", "inverts bytes fr
                                return TransformPtr(std::make_shared<Solarize>(a.whole(0, 0, 255)));
                              });
 
+class WholeBlocks final : public Transform {
+ public:
+  TransformStage stage() const override { return TransformStage::geometry; }
+  std::string name() const override { return "whole-blocks"; }
+  std::string text() const override { return name(); }
+  ImageExtent extent(const ImageExtent& before) const override {
+    return {(before.height + 4095) / 4096 * 4096, (before.width + 4095) / 4096 * 4096};
+  }
+};
+const TransformKind whole_blocks("whole-blocks", "whole-blocks", "to multiples of 4096",
+                                 [](const TransformArguments&) {
+                                   return TransformPtr(std::make_shared<WholeBlocks>());
+                                 });
+
+TEST(Recipe, KnowsThatATransformOfTheUsersOwnMakesExtentsDiffer) {
+  EXPECT_FALSE(Recipe("whole-blocks").sets_extent());
+  EXPECT_TRUE(Recipe("whole-blocks,centre-crop=32").sets_extent());
+}
+
 TEST(Recipe, TakesATransformOfTheUsersOwnAndTimesItByName) {
   const Recipe recipe("flip,solarize=100,scale");
   EXPECT_EQ(recipe.worker_names(), std::vector<std::string>{"solarize"});

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace warpstep {
 namespace {
@@ -23,15 +23,17 @@ StepCost cost_of(const Graph& graph) {
 
 // The same function, which asks a backend's libraries only once about each op and its inputs.
 Computes remembered(Computes computes) {
-  auto known = std::make_shared<std::map<std::string, bool>>();
+  struct Answer {
+    AnyOp op;
+    Types in;
+    bool is_computed;
+  };
+  auto known = std::make_shared<std::vector<Answer>>();
   return [known, asks = std::move(computes)](const AnyOp& op, const Types& in) {
-    std::string key = fmt::format("{} {}", name(op), text(op));
-    for (const Type& type : in) key += fmt::format(" {}", type.text());
-    if (const auto* conv = std::get_if<Conv>(&op); conv && conv->pool)  // of which text() is brief
-      key += fmt::format(", stride {}, padding {}", conv->pool->stride, conv->pool->padding);
-    const auto [place, is_new] = known->try_emplace(std::move(key), false);
-    if (is_new) place->second = asks(op, in);
-    return place->second;
+    const auto is_same = [&](const Answer& answer) { return answer.op == op && answer.in == in; };
+    const auto found = std::ranges::find_if(*known, is_same);
+    if (found != known->end()) return found->is_computed;
+    return known->emplace_back(Answer{op, in, asks(op, in)}).is_computed;
   };
 }
 

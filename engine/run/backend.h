@@ -95,6 +95,7 @@ class Backend : public std::enable_shared_from_this<Backend> {
   virtual std::string_view name() const = 0;  // "ref", "cpu", "cuda"
   virtual std::string describe()
       const = 0;  // one line: device, libraries, instruction set, threads
+  virtual int threads() const { return 0; }  // of a CPU, that compute; 0: there is no such team
   // Further libraries and devices, for information; may load libraries only to report them.
   virtual std::string describe_surroundings() const { return {}; }
 

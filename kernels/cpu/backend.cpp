@@ -79,6 +79,8 @@ class Cpu final : public Backend {
     return fmt::format("{}, {} thread{}", cpu_isa_text(), threads_, threads_ == 1 ? "" : "s");
   }
 
+  int threads() const override { return threads_; }
+
   void choose_layouts(Graph& graph) const override {
     for (const Node& node : graph.nodes) require_dtypes(graph, node);
     for (Value& value : graph.values)

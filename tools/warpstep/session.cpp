@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -96,16 +94,6 @@ void warn_of_unused_cache(const std::filesystem::path& folder) {
     std::fputs(fmt::format("warpstep: the plan cache is not used: {}\n", problem).c_str(), stderr);
 }
 
-// The number in "AVX-512, 2 threads"; 0 without one.
-int threads_in(const std::string& description) {
-  const std::size_t end = description.rfind(" thread");
-  const std::size_t space = end == std::string::npos ? end : description.rfind(' ', end - 1);
-  int threads = 0;
-  if (space != std::string::npos)
-    std::from_chars(description.data() + space + 1, description.data() + end, threads);
-  return threads;
-}
-
 // Why this rank can use no GPU; empty if it can. Waits for no other rank.
 std::string why_no_gpu(BackendOptions backend) {
   backend.is_trial = true;
@@ -155,13 +143,13 @@ Device open_device(const RunOptions& options) {
     if (has_team && device.pinning.threads() > 0) backend.threads = device.pinning.threads();
     device.backend = open_backend(name, backend);
     place_threads(device.pinning.places);
-    if (has_team) device.threads = threads_in(device.backend->describe());
+    device.threads = device.backend->threads();
     if (has_team && device.threads < backend.threads)
-      std::fputs(
-          fmt::format("warpstep: kernels have {} instead of {} threads: OMP_THREAD_LIMIT is {}\n",
-                      device.threads, backend.threads, std::getenv("OMP_THREAD_LIMIT"))
-              .c_str(),
-          stderr);
+      std::fputs(fmt::format("warpstep: kernels have {} instead of {} threads: OpenMP's limit, "
+                             "OMP_THREAD_LIMIT, is lower\n",
+                             device.threads, backend.threads)
+                     .c_str(),
+                 stderr);
     if (name.starts_with("cuda")) warn_of_unused_cache(backend.plan_cache);
     return device;
   };
@@ -306,7 +294,7 @@ void require_fit(const Rebatched& run, std::uint64_t free) {
   const auto bytes_of = [&](std::int64_t batch) {
     try {
       return run.plans(batch).bytes(loading);
-    } catch (const ShapeError&) {  // a batch norm of one value a channel
+    } catch (const ShapeError&) {  // a batch norm of one value per channel
       return UINT64_MAX;
     }
   };

@@ -424,7 +424,7 @@ def slow_rank(jobs):
         ranks = subprocess.run([jobs.warpstep, "ranks", jobs.folder / out], check=True, capture_output=True, text=True)
         assert "Rank 1" in ranks.stdout, ranks.stdout
         for run, expected in ((out, "All ranks wait for rank 1"), (f"{out}/ranks/1", "The other ranks wait for this one, rank 1")):
-            report = subprocess.run([jobs.warpstep, "report", jobs.folder / run, "--json"], check=True, capture_output=True, text=True)
+            report = subprocess.run([jobs.warpstep, "report", ".", "--json"], cwd=jobs.folder / run, check=True, capture_output=True, text=True)
             read = json.loads(report.stdout)
             findings = {row["key"]: row for row in read["tables"]["findings"]}
             assert expected in str(findings.get("slow-rank")), (run, findings)

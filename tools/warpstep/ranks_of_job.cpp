@@ -400,7 +400,10 @@ std::string directory_of(const std::string& out, const World& world) {
 }
 
 std::filesystem::path run_of_job(const std::filesystem::path& run, const World& world) {
-  return world.rank == 0 ? run : run.parent_path().parent_path();
+  if (world.rank == 0) return run;
+  std::filesystem::path whole = std::filesystem::absolute(run).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();  // "RUN/ranks/1/"
+  return whole.parent_path().parent_path();
 }
 
 void end_job(Communicator& communicator, const std::string& error, int code, bool of_another) {

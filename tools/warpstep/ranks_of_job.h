@@ -44,7 +44,7 @@ std::string exchange_calls(const Graph& graph);
 // evenly.
 void share_batch(RunOptions& options);
 
-// Those of a run, by its configuration.
+// The number of ranks of the run with this config.json; at least 1.
 int ranks_of(const Json& config);
 
 // For a run that continues in another number of ranks: its options as they would have been with
@@ -67,15 +67,15 @@ class StepExchanges final : public TrainObserver {
  private:
   std::chrono::nanoseconds since_last() {
     if (!communicator_) return {};
-    return communicator_->exchanged() - std::exchange(last_, communicator_->exchanged());
+    const std::chrono::nanoseconds now = communicator_->exchanged();
+    return now - std::exchange(last_, now);
   }
 
   const Communicator* communicator_;  // null outside of a job
   std::chrono::nanoseconds sum_{}, last_{};
 };
 
-// At the end of a job, which all ranks have: prints who is waited for, and what exchanges took;
-// from the ranks' profiles in `out` where they have spans, else from what each counted.
+// What a rank counted in a whole run.
 struct RankTotals {
   double step_seconds = 0;      // a step's
   double exchange_seconds = 0;  // of that, on the host
@@ -83,15 +83,17 @@ struct RankTotals {
   bool has_spans = false;       // its profile has some of this process, not only of one before
   std::uint64_t bad_rows = 0;
 };
-// Returns the bad rows of all ranks.
+// Called by all ranks at the end of a job. Rank 0 prints which rank the others wait for, and how
+// long exchanges took: from the ranks' profiles in `out` where they have spans, else from what each
+// rank counted. Returns the bad rows of all ranks.
 std::uint64_t report_ranks(Communicator& communicator, const std::string& out,
                            const RankTotals& own);
 
 // The verdict and tables of `warpstep ranks`; `brief`: at the end of a job.
 std::string text_of_ranks(const profiler::RanksView& view, bool brief = false);
 
-// analyse(), with what the profiles of the job's other ranks say of a run that was one of several:
-// RUN/ranks/N beside it, where all are there.
+// analyse(). The session of a rank is compared with those of the job's other ranks, in RUN/ranks/N,
+// if all of them exist.
 profiler::Analysis analyse_in_job(const ProfiledRun& run);
 
 // Waits until all ranks are here.
@@ -100,7 +102,7 @@ void meet(Communicator& communicator);
 // The run directory of a rank: OUT, or OUT/ranks/1 and so on.
 std::string directory_of(const std::string& out, const World& world);
 
-// The other way round: that of rank 0, which has the checkpoints.
+// The run directory of rank 0, which has the checkpoints, given a rank's.
 std::filesystem::path run_of_job(const std::filesystem::path& run, const World& world);
 
 // Reports an error and ends all ranks. One that another rank caused is reported only if that rank

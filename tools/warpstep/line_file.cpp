@@ -93,7 +93,7 @@ BadSampleLog::BadSampleLog(std::filesystem::path file, const Source& training, c
   for (std::string text; std::getline(lines, text);) {
     const Json line = parse_json<Json>(text);
     const bool is_test = line.value("split", "") == "test";
-    (is_test ? test : training).loader->know_bad(line.value("sample", std::uint64_t{0}));
+    (is_test ? test : training).loader->know_bad(line.at("sample").get<std::uint64_t>());
     ++rows_;
   }
 }

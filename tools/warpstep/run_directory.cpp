@@ -281,6 +281,7 @@ void forget_bad_samples(const fs::path& path, const Progress& progress) {
   keep_lines(path, [&progress](const Json& line) {
     const std::uint64_t run_step = count_at(line, "run_step"), epoch = count_at(line, "epoch"),
                         step = count_at(line, "step");
+    count_at(line, "sample");
     if (run_step > progress.step) return false;
     if (line.at("split") == "test")
       return run_step < progress.step ||

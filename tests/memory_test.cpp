@@ -78,6 +78,16 @@ void expect_playable(const Graph& graph, const MemoryPlan& plan,
     const int workspace = plan.workspace_of_node[n];
     if (workspace >= 0)
       each_cell(plan.buffers[idx(workspace)].offset, workspaces[n], [](int& c) { c = -2; });
+    // An output is written before the last input is read, unless it takes one's place.
+    const auto takes_over = [&](int id) {
+      const int output = in_place_output(node.op);
+      return output >= 0 && id == node.out[idx(output)] &&
+             std::ranges::any_of(in_place_inputs(node.op), [&](int i) {
+               return plan.buffer_of_value[idx(node.in[idx(i)])] == plan.buffer_of_value[idx(id)];
+             });
+    };
+    for (const int id : node.out)
+      if (!takes_over(id)) on_value(id, [](int& c) { c = -3; });
     for (const int id : node.in) expect_there(id);
     for (const int id : node.out) on_value(id, [&](int& c) { c = content[idx(id)]; });
   }
@@ -116,6 +126,7 @@ TEST(PlanMemory, TakesOverNoBufferThatAnotherOperandReads) {
   const auto flat = [](Tensor x) {
     return x.graph->record(Phase::forward, Reshape{{24}}, {x}, "", Where::current())[0];
   };
+  EXPECT_FALSE(takes_over({}, [](Tensor x) { return Operands{x}; }));
   EXPECT_TRUE(takes_over({0}, [](Tensor x) { return Operands{x}; }));
   EXPECT_TRUE(takes_over({0}, [](Tensor x) { return Operands{x, relu(x)}; }));
   EXPECT_FALSE(takes_over({0}, [](Tensor x) { return Operands{x, x, x}; }));
@@ -170,7 +181,7 @@ TEST(PlanMemory, KeepsEveryValueOfARandomGraphUntilItsLastReader) {
       if (!is_view(graph.nodes[n].op) && dice.below(3) == 0) workspaces[n] = 1 + dice.below(3000);
     const MemoryPlan plan = plan_memory(graph, workspaces, one_lane(graph));
     expect_sound_plan(plan);
-    expect_playable(graph, plan, workspaces);
+    if (!HasFatalFailure()) expect_playable(graph, plan, workspaces);
     if (HasFatalFailure()) FAIL() << "round " << round;
     std::size_t values = 0;
     for (const Node& node : graph.nodes) values += is_view(node.op) ? 0 : 1;

@@ -91,6 +91,8 @@ def main():
                 images = torch.from_numpy(images.as_array()).permute(0, 3, 1, 2)
             images.contiguous().numpy().tofile(argument[0])
             answer = {}
+        else:
+            sys.exit(f"loader_child.py: unknown command {command!r}")
         print(json.dumps(answer), flush=True)
 
 

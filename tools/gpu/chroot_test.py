@@ -7,6 +7,7 @@ packages of this machine help. `warpstep` must find the libraries and plan all o
 The C runtime comes from this machine. Files are linked into the folder WORK (default: beside TREE), or copied from another
 file system. Exit code 77: it cannot run here (no root, no CUDA).
 """
+import errno
 import json
 import os
 import pathlib
@@ -30,7 +31,9 @@ def place(source, target):
     source = os.path.realpath(source)
     try:
         os.link(source, target)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
         shutil.copyfile(source, target)
         shutil.copymode(source, target)
 

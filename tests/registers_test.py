@@ -104,7 +104,7 @@ def main():
         found = problems(text.read())
     print("\n".join(found[:20]))
     if found:
-        sys.exit(f"{len(found)} tiles keep sums in memory")
+        sys.exit(f"{len(found)} problem{'' if len(found) == 1 else 's'} in the tiles of products")
 
 
 if __name__ == "__main__":

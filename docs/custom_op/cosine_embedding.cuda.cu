@@ -11,7 +11,7 @@ namespace {
 using namespace warpstep::cuda;
 
 constexpr unsigned threads = 256;
-constexpr unsigned rows_a_block = threads / warp_lanes;
+constexpr unsigned rows_per_block = threads / warp_lanes;
 constexpr float square_epsilon = 1e-12F;
 
 struct Row {
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(threads)
     rows_kernel(unsigned rows, unsigned columns, float margin, const T* __restrict__ x1,
                 const T* __restrict__ x2, const std::int32_t* __restrict__ y,
                 float* __restrict__ losses) {
-  const unsigned n = blockIdx.x * rows_a_block + threadIdx.x / warp_lanes;
+  const unsigned n = blockIdx.x * rows_per_block + threadIdx.x / warp_lanes;
   if (n >= rows) return;  // the whole warp
   const std::size_t begin = std::size_t{n} * columns;
   const float cosine = row_of(x1 + begin, x2 + begin, columns).cosine;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(threads)
     grad_kernel(unsigned rows, unsigned columns, float margin, const T* __restrict__ x1,
                 const T* __restrict__ x2, const std::int32_t* __restrict__ y,
                 const float* __restrict__ d_loss, T* __restrict__ d_x1, T* __restrict__ d_x2) {
-  const unsigned n = blockIdx.x * rows_a_block + threadIdx.x / warp_lanes;
+  const unsigned n = blockIdx.x * rows_per_block + threadIdx.x / warp_lanes;
   if (n >= rows) return;
   const std::size_t begin = std::size_t{n} * columns;
   const Row row = row_of(x1 + begin, x2 + begin, columns);
@@ -83,7 +83,7 @@ void cosine_embedding(const CosineShape& shape, const void* x1, const void* x2,
   const unsigned columns = index32("cosine_embedding", "columns", shape.columns);
   dispatch("cosine_embedding", shape.dtype, [&]<class T>() {
     launch("cosine_embedding", rows_kernel<T>,
-           {.grid = blocks_for(rows, rows_a_block), .block = threads, .stream = stream}, rows,
+           {.grid = blocks_for(rows, rows_per_block), .block = threads, .stream = stream}, rows,
            columns, shape.margin, static_cast<const T*>(x1), static_cast<const T*>(x2), y,
            workspace);
   });
@@ -98,7 +98,7 @@ void cosine_embedding_grad(const CosineShape& shape, const void* x1, const void*
   const unsigned columns = index32("cosine_embedding_grad", "columns", shape.columns);
   dispatch("cosine_embedding_grad", shape.dtype, [&]<class T>() {
     launch("cosine_embedding_grad", grad_kernel<T>,
-           {.grid = blocks_for(rows, rows_a_block), .block = threads, .stream = stream}, rows,
+           {.grid = blocks_for(rows, rows_per_block), .block = threads, .stream = stream}, rows,
            columns, shape.margin, static_cast<const T*>(x1), static_cast<const T*>(x2), y, d_loss,
            static_cast<T*>(d_x1), static_cast<T*>(d_x2));
   });

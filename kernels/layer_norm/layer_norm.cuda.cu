@@ -181,7 +181,7 @@ struct GradRows {
   const T *d_y, *s, *second;
   const float *gamma, *mean, *inv_std;
   T* d_s;
-  float* partials;  // [blocks][d_gamma, with a bias d_beta, with d_s_sums those][channels]
+  float* partials;  // [blocks][d_gamma, d_beta if bias, sums of d_s if d_s_sums][channels]
   bool bias, d_s_sums;
 
   __device__ unsigned results() const { return 1 + (bias ? 1 : 0) + (d_s_sums ? 1 : 0); }
@@ -200,26 +200,26 @@ struct OwnSums {
 // group's threads are next to each other, so that its accesses have no conflicts.
 template <class D>
 struct SharedSums {
-  static constexpr unsigned quads_a_vector = D::width / 4;
-  static constexpr unsigned quads = D::resident ? D::group * D::vectors * quads_a_vector : 1;
+  static constexpr unsigned quads_per_vector = D::width / 4;
+  static constexpr unsigned quads = D::resident ? D::group * D::vectors * quads_per_vector : 1;
   float4 of_rows[D::together][quads];
 
   static __device__ unsigned place(int j, unsigned q) {
-    return (static_cast<unsigned>(j) * quads_a_vector + q) * D::group + D::member();
+    return (static_cast<unsigned>(j) * quads_per_vector + q) * D::group + D::member();
   }
   static __device__ unsigned channel_of(unsigned quad) {
-    const unsigned vector = quad / (D::group * quads_a_vector) * D::group + quad % D::group;
-    return vector * D::width + quad / D::group % quads_a_vector * 4;
+    const unsigned vector = quad / (D::group * quads_per_vector) * D::group + quad % D::group;
+    return vector * D::width + quad / D::group % quads_per_vector * 4;
   }
   __device__ void put(int j, const float (&values)[D::width]) {
 #pragma unroll
-    for (unsigned q = 0; q < quads_a_vector; ++q)
+    for (unsigned q = 0; q < quads_per_vector; ++q)
       of_rows[D::row_of_block()][place(j, q)] =
           make_float4(values[4 * q], values[4 * q + 1], values[4 * q + 2], values[4 * q + 3]);
   }
   __device__ void add(int j, const float (&values)[D::width]) {
 #pragma unroll
-    for (unsigned q = 0; q < quads_a_vector; ++q) {
+    for (unsigned q = 0; q < quads_per_vector; ++q) {
       float4& sum = of_rows[D::row_of_block()][place(j, q)];
       sum = make_float4(sum.x + values[4 * q], sum.y + values[4 * q + 1], sum.z + values[4 * q + 2],
                         sum.w + values[4 * q + 3]);
@@ -416,7 +416,7 @@ __global__ void __launch_bounds__(column_threads)
 // way at once. 264 blocks of 768 channels with a bias are added by 192 blocks.
 dim3 block_of_sums(unsigned blocks) {
   unsigned y = 1;
-  while (y * rows_a_thread < blocks) y *= 2;
+  while (y * rows_per_thread < blocks) y *= 2;
   return dim3(column_threads / y, y);
 }
 
@@ -462,7 +462,7 @@ void layer_norm_grad(const LayerNormShape& shape, const LayerNormGradBuffers& bu
                rows);
       });
     const unsigned quads = rows.channels / 4 * (1U + (bias ? 1U : 0U) + (d_s_sums ? 1U : 0U));
-    static_assert(adjoint_blocks <= column_threads * rows_a_thread);
+    static_assert(adjoint_blocks <= column_threads * rows_per_thread);
     const dim3 block = block_of_sums(blocks);
     launch("layer_norm_grad_sums", layer_norm_grad_sums<T>,
            {.grid = blocks_for(quads, block.x), .block = block, .stream = stream}, partials, blocks,

@@ -113,7 +113,7 @@ static void add_linear(List list) {
                            Size{"one row", 1, 17, 24}, Size{"two rows", 2, 24, 30}})
     add_gelu(list, size, 10);
   add_gelu(list, {"gpt2 c_fc n1024", 1024, 768, 3072, true, true}, 768);
-  // Behind a flatten of a convolution: the view between a stored layout and plain rows.
+  // After a flatten of a convolution: the view between a stored layout and plain rows.
   list.add("after conv and flatten", [](Case& c) {
     Conv conv_op;
     conv_op.out = 24;

@@ -133,8 +133,8 @@ static void add_norm(List list) {
         Size{"130 rows of 264 channels", 130, 1, 1, 264},
         Size{"resnet50 layer1 @224", 8, 56, 56, 256, true}})
     add_sum(list, size, true, true, true);
-  // Two values a channel lie at -1 and 1 whatever they are; what is left of their gradient is what
-  // epsilon makes of it.
+  // Two values per channel lie at -1 and 1 whatever they are; what is left of their gradient is
+  // what epsilon makes of it.
   add_forward(list, "", {"two rows", 2, 1, 1, 48}, {.epsilon = 0.5, .momentum = 0.3},
               {Kind::centered, 1});
   add_forward(list, "", {"two rows of 5 channels", 1, 2, 1, 5}, {.epsilon = 0.5},

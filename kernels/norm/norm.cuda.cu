@@ -6,7 +6,7 @@
 //               shortcut is one more tensor to read
 //   inference   reads x once
 //   adjoint     norm_grad.cuda.cu
-// Over several ranks two floats a channel of each are exchanged after the sums: batch_norm_join.
+// Over several ranks two floats per channel of each are exchanged after the sums: batch_norm_join.
 // These times are computed from the bytes, and not measured yet. Measured shares
 // of the peak go to bench/RECORDS.md.
 

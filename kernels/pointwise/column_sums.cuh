@@ -16,7 +16,7 @@
 namespace warpstep::cuda {
 
 inline constexpr unsigned column_threads = 256;
-inline constexpr unsigned rows_a_thread = 4;  // in flight at once
+inline constexpr unsigned rows_per_thread = 4;  // in flight at once
 
 // The place of the calling thread in `rows` rows of `columns` threads; threads with row >= rows
 // only participate in __syncthreads().
@@ -76,7 +76,7 @@ __device__ inline void sum_column(float (&sum)[width], const Place& at) {
 
 // Adds rows begin + at.row, then every at.rows-th, before `end` of one column to `sum`, `ahead` of
 // them in flight at once.
-template <class T, unsigned ahead = rows_a_thread, int width>
+template <class T, unsigned ahead = rows_per_thread, int width>
 __device__ inline void add_rows(const T* from, std::size_t pitch, unsigned begin, unsigned end,
                                 const Place& at, float (&sum)[width]) {
   const unsigned step = at.rows * ahead;
@@ -103,14 +103,14 @@ struct ColumnSums {
   T* sums;           // [columns vectors]
   unsigned rows;     // of the matrix
   unsigned columns;  // vectors of T
-  unsigned rows_a_block;
+  unsigned rows_per_block;
   float* partial;          // [row blocks][columns vectors]
   std::uint32_t* tickets;  // one for each column block
 
   __device__ unsigned column() const { return blockIdx.y * blockDim.x + threadIdx.x; }
-  __device__ unsigned begin() const { return blockIdx.x * rows_a_block; }
+  __device__ unsigned begin() const { return blockIdx.x * rows_per_block; }
   __device__ unsigned end() const {
-    return rows - begin() < rows_a_block ? rows : begin() + rows_a_block;
+    return rows - begin() < rows_per_block ? rows : begin() + rows_per_block;
   }
 };
 
@@ -162,7 +162,7 @@ ColumnSums<T> column_sums_into(const char* name, void* sums, unsigned rows, unsi
   return {.sums = static_cast<T*>(sums),
           .rows = rows,
           .columns = index32(name, "channels", channels, vector_width<T>),
-          .rows_a_block = blocks_for(rows, most_blocks),
+          .rows_per_block = blocks_for(rows, most_blocks),
           .partial = static_cast<float*>(workspace),
           .tickets = tickets};
 }
@@ -170,14 +170,14 @@ ColumnSums<T> column_sums_into(const char* name, void* sums, unsigned rows, unsi
 template <class T>
 LaunchShape launch_shape(const ColumnSums<T>& into, cudaStream_t stream) {
   const dim3 block = block_over(into.columns, most_columns);
-  const unsigned blocks = into.rows_a_block > 0 ? blocks_for(into.rows, into.rows_a_block) : 1;
+  const unsigned blocks = into.rows_per_block > 0 ? blocks_for(into.rows, into.rows_per_block) : 1;
   return {
       .grid = dim3(blocks, blocks_for(into.columns, block.x)), .block = block, .stream = stream};
 }
 
 // Rows of each operand in flight at once: as F says where more would spill.
 template <class F>
-inline constexpr unsigned rows_ahead = rows_a_thread;
+inline constexpr unsigned rows_ahead = rows_per_thread;
 template <class F>
 requires requires {
   F::rows_ahead;

@@ -53,14 +53,14 @@ __global__ void __launch_bounds__(threads)
   __shared__ uint4 tile[tile_pixels * 4 * sizeof(X) / 16];
   const unsigned first = blockIdx.x * tile_pixels;
   const unsigned here = pixels - first < tile_pixels ? pixels - first : tile_pixels;
-  constexpr unsigned elements_a_word = 16 / sizeof(X);
+  constexpr unsigned elements_per_word = 16 / sizeof(X);
   const unsigned elements = here * static_cast<unsigned>(channels);
   const X* from = x + std::size_t{first} * static_cast<unsigned>(channels);
   auto* staged = reinterpret_cast<X*>(tile);
 #pragma unroll 2  // enough for 512 pixels of bytes or RGB in f32; more would spill on sm_80
-  for (unsigned i = threadIdx.x; i < elements / elements_a_word; i += threads)
+  for (unsigned i = threadIdx.x; i < elements / elements_per_word; i += threads)
     tile[i] = reinterpret_cast<const uint4*>(from)[i];
-  const unsigned rest = elements / elements_a_word * elements_a_word + threadIdx.x;
+  const unsigned rest = elements / elements_per_word * elements_per_word + threadIdx.x;
   if (rest < elements) staged[rest] = from[rest];
   __syncthreads();
   T* to = y + std::size_t{first} * vectors_a_pixel * width;
@@ -292,15 +292,15 @@ __global__ void __launch_bounds__(column_threads)
   if (column >= columns) return;
   float shift[width] = {};
   if (bias != nullptr) load(bias + std::size_t{column} * width, shift);
-  const unsigned first = blockIdx.x * (blockDim.y * rows_a_thread) + threadIdx.y;
-  Packed<T, width> packed[rows_a_thread];
+  const unsigned first = blockIdx.x * (blockDim.y * rows_per_thread) + threadIdx.y;
+  Packed<T, width> packed[rows_per_thread];
 #pragma unroll
-  for (unsigned j = 0; j < rows_a_thread; ++j) {
+  for (unsigned j = 0; j < rows_per_thread; ++j) {
     const std::size_t row = first + j * blockDim.y;
     if (row < rows) packed[j] = read<width>(y + (row * columns + column) * width);
   }
 #pragma unroll
-  for (unsigned j = 0; j < rows_a_thread; ++j) {
+  for (unsigned j = 0; j < rows_per_thread; ++j) {
     const std::size_t row = first + j * blockDim.y;
     if (row >= rows) continue;
     float x[width];
@@ -339,7 +339,7 @@ void bias_relu(void* y, const void* bias, bool relu, std::int64_t rows, std::int
     const unsigned columns = index32("bias_relu", "channels", channels, vector_width<T>);
     const unsigned count = index32("bias_relu", "rows", rows);
     const dim3 block = block_over(columns, column_threads);
-    const dim3 grid(blocks_for(count, block.y * rows_a_thread), blocks_for(columns, block.x));
+    const dim3 grid(blocks_for(count, block.y * rows_per_thread), blocks_for(columns, block.x));
     launch_next("bias_relu", bias_relu_kernel<T>, {.grid = grid, .block = block, .stream = stream},
                 static_cast<T*>(y), static_cast<const T*>(bias), relu, count, columns);
   });

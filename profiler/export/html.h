@@ -138,7 +138,7 @@ std::string bound_class(const std::string& bound);
 
 // What each thread, stream and queue did in a recorded step, for the page.
 
-constexpr std::size_t bars_a_lane = 500;     // of one step; neighbours are merged to stay below
+constexpr std::size_t bars_per_lane = 500;   // of one step; neighbours are merged to stay below
 constexpr std::size_t bars_a_page = 60'000;  // about 1.2 MB: later steps have no lanes
 
 constexpr std::size_t names_a_mix = 4;       // of a merged bar; the others are only counted

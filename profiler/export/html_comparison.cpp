@@ -74,7 +74,7 @@ std::string intervals(const Comparison& comparison) {
                          {"high_ns", "to", Unit::ns}}};
   int y = 0;
   for (const Change* change : significant) {
-    const double ns = change->after_ns - change->before_ns;
+    const double ns = change->delta();
     const char* css = ns > 0 ? "slower" : "faster";
     body += text(0, y + 14,
                  fmt::format("{}{}{}: {}", change->what, change->phase.empty() ? "" : ", ",

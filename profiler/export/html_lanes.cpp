@@ -312,8 +312,8 @@ class Collector {
 
   // Neighbours in a row become one bar when they are too short to be seen apart.
   std::vector<LaneBar> thinned(const std::vector<LaneBar>& bars, std::uint64_t length) {
-    if (bars.size() <= bars_a_lane) return bars;
-    const std::uint64_t least = std::max<std::uint64_t>(length / (bars_a_lane / 2), 1);
+    if (bars.size() <= bars_per_lane) return bars;
+    const std::uint64_t least = std::max<std::uint64_t>(length / (bars_per_lane / 2), 1);
     std::vector<LaneBar> result;
     std::vector<LaneMix> mixes;                 // of each of the result
     std::map<std::uint32_t, std::size_t> last;  // by row

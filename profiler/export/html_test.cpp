@@ -382,7 +382,7 @@ TEST(Lanes, CoverTheRecordedSteps) {
             (std::vector<std::string>{"main", "loader 0", "loader 1", "loader 2", "loader 3"}));
   for (const html::LaneStep& step : lanes.steps)
     for (std::size_t lane = 0; lane < lanes.lanes.size(); ++lane) {
-      EXPECT_LE(step.bars[lane].size(), html::bars_a_lane);
+      EXPECT_LE(step.bars[lane].size(), html::bars_per_lane);
       EXPECT_GE(step.bars[lane].size(), lane == 0 ? 70U : 90U);
       for (const html::LaneBar& bar : step.bars[lane]) {
         EXPECT_LE(bar.begin_ns, bar.end_ns);
@@ -428,7 +428,7 @@ TEST(Lanes, MergeWhatIsTooShortToBeSeen) {
   const Example example = cpu_example({.batch = 4096, .workers = 1});
   const html::Lanes lanes = html::find_lanes(example.session, example.analysis.loader);
   EXPECT_GT(lanes.steps.front().bars[1].size(), 100U);
-  EXPECT_LE(lanes.steps.front().bars[1].size(), html::bars_a_lane);
+  EXPECT_LE(lanes.steps.front().bars[1].size(), html::bars_per_lane);
 }
 
 // Names of a lane and what they add up to in a step, from the spans themselves.

@@ -27,7 +27,7 @@ Types infer(const BatchNorm& op, const Types& in) {
     fail<ShapeError>("batch_norm adds a shortcut {} to {}", in[5].text(), in[0].text());
   if (op.training && in[0].shape.count() * op.ranks == in[0].shape[3])
     fail<ShapeError>(
-        "batch_norm of {}: one value a channel has no variance; train with a larger --batch or "
+        "batch_norm of {}: one value per channel has no variance; train with a larger --batch or "
         "larger images",
         in[0].text());
   Types out{in[0]};

@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "engine/core/error.h"
+
 namespace warpstep {
 namespace {
 
@@ -89,6 +91,11 @@ Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exch
   if (replica.ranks < 2 || graph.parameters.empty()) return graph;
   const AllReduce op{replica.ranks, shards};
   if (shards) {
+    const auto needs_norms = [](const Node& n) { return std::holds_alternative<LarsScale>(n.op); };
+    if (std::ranges::any_of(graph.nodes, needs_norms))
+      fail<UsageError>(
+          "LARS needs the norms of whole gradients, of which a rank has a part where "
+          "the optimizer is sharded");
     graph.shards = replica;
     graph = gather_parameters(std::move(graph), replica.ranks);
   }

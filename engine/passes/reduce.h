@@ -25,7 +25,7 @@ Graph synchronize_norms(Graph graph, const Replica& replica);
 // are summed over steps, the sums are exchanged at once: they are complete at the step's end only.
 // `shards`: each rank gets the gradients of its share alone, keeps only its moments and updates
 // only it; an AllGather gives it the rest of the parameters (ZeRO, stage 1: Rajbhandari et al.,
-// 2020).
+// 2020). Throws UsageError for LARS with shards.
 Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exchange,
                        bool shards = false);
 

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "engine/core/error.h"
 #include "engine/graph/model_line.h"
 #include "engine/passes/schedule.h"
 #include "engine/run/store.h"
@@ -65,6 +66,15 @@ TEST(ReduceGradients, SumsEachGradientOnceBehindItsNodeAndInFrontOfItsReaders) {
         EXPECT_GE(exchanges(graph).size(), 3U);
       }
     }
+}
+
+TEST(ReduceGradients, RefusesSharesOfGradientsWhoseNormsAreNeeded) {
+  StepOptions options = job_of(2, 0);
+  options.optimizer.kind = Optimizer::Kind::lars;
+  EXPECT_NO_THROW(step_of("mlp", options));
+  options.shard_optimizer = true;
+  EXPECT_THAT([&] { step_of("mlp", options); },
+              testing::ThrowsMessage<UsageError>(testing::HasSubstr("LARS needs the norms")));
 }
 
 // p is added to activations, by themselves or behind a view: one gradient is that of both.

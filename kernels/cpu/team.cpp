@@ -24,6 +24,7 @@ constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x0040;  // of M
 struct Before {
   unsigned mode;  // MXCSR
   int threads;    // of its parallel loops
+  int is_dynamic;
 };
 thread_local std::vector<Before> steps;  // that the thread is in, from the outermost on
 thread_local int settled = 0;            // threads of its team, itself included; 0: never settled
@@ -70,28 +71,33 @@ void require_threads(int wanted) {
 
 }  // namespace
 
-TeamSize::TeamSize(int threads) : before_(omp_get_max_threads()) {
+TeamSize::TeamSize(int threads) : before_(omp_get_max_threads()), was_dynamic_(omp_get_dynamic()) {
   omp_set_num_threads(threads);
+  omp_set_dynamic(0);  // OMP_DYNAMIC: fewer while the machine is busy
 }
 
 TeamSize::~TeamSize() {
   omp_set_num_threads(before_);
+  omp_set_dynamic(was_dynamic_);
 }
 
 void begin_step(int threads) {
   if (!is_settled(threads)) settle_team(threads);
-  steps.push_back({_mm_getcsr(), omp_get_max_threads()});
+  steps.push_back({_mm_getcsr(), omp_get_max_threads(), omp_get_dynamic()});
   flush_denormals();
   omp_set_num_threads(threads);
+  omp_set_dynamic(0);
 }
 
 void end_step() {
   _mm_setcsr(steps.back().mode);
   omp_set_num_threads(steps.back().threads);
+  omp_set_dynamic(steps.back().is_dynamic);
   steps.pop_back();
 }
 
 void settle_team(int threads) {
+  const TeamSize size(threads);
   const SignalsBlocked blocked;  // new threads inherit it; existing ones set it below
   if (settled < threads) require_threads(threads);
   if (!is_settled(threads)) settled = threads;

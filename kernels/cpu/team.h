@@ -80,8 +80,9 @@ const L& of_isa(const L& avx512, const L& avx2, const L& plain) {
   return cpu_isa() == CpuIsa::avx512 ? avx512 : cpu_isa() == CpuIsa::avx2 ? avx2 : plain;
 }
 
-// While it exists, parallel loops of the calling thread have that many threads. OpenMP's number
-// belongs to each calling thread, which may use several backends, and other programs' code.
+// While it exists, parallel loops of the calling thread have that many threads, with OMP_DYNAMIC,
+// too, which takes fewer where the machine is busy. OpenMP's number belongs to each calling thread,
+// which may use several backends, and other programs' code.
 class TeamSize {
  public:
   explicit TeamSize(int threads);
@@ -90,7 +91,7 @@ class TeamSize {
   TeamSize& operator=(const TeamSize&) = delete;
 
  private:
-  int before_;
+  int before_, was_dynamic_;
 };
 
 // Starts the calling thread's team of so many threads, unless it has one. From now on its other

@@ -104,8 +104,19 @@ TEST(Team, OfAStepInAnotherThreadHasNoMoreThreads) {
   }
 }
 
+TEST(Team, HasAllItsThreadsWhateverOmpDynamicSays) {
+  const auto backend = open_backend("cpu", {.threads = 2});
+  std::thread([&] {
+    omp_set_dynamic(1);
+    {
+      const StepScope step(*backend);
+      EXPECT_EQ(omp_get_dynamic(), 0);
+    }
+    EXPECT_EQ(omp_get_dynamic(), 1) << "as before the step";
+  }).join();
+}
+
 TEST(Team, RunsWhereItIsPlaced) {
-  omp_set_dynamic(0);  // a busy machine has no fewer threads
   const CpuSet all = allowed_cpus();
   ASSERT_FALSE(all.empty());
   const auto backend = open_backend("cpu");
@@ -216,7 +227,6 @@ TEST(Team, IsSettledAgainAfterAFork) {
   const CpuSet all = allowed_cpus();
   const auto backend = open_backend("cpu", {.threads = 2});
   const auto is_placed = [&] {
-    omp_set_dynamic(0);  // a busy machine has no fewer threads
     std::array<CpuSet, 2> found;
     const StepScope step(*backend);
 #pragma omp parallel

@@ -231,10 +231,12 @@ void note_peaks(const Work& work, Trust& trust) {
 
 // Clocks are lower, or the host runs other virtual machines on the same cores, of which none here
 // can tell. Where other programs are named they explain it.
-void note_slow_machine(const Peaks& peaks, const Contention& found, Trust& trust) {
+void note_slow_machine(const View& view, const Peaks& peaks, const Contention& found,
+                       Trust& trust) {
   constexpr double least_of_best = 0.8;  // measurements of quiet machines differ by a tenth
   if (peaks.flops_now <= 0 || peaks.flops_now >= least_of_best * peaks.flops_per_second) return;
   if (found.is_much(found.others_share.value_or(0)) || found.is_much(found.stolen_share)) return;
+  if (found.team_cpus > 0 && found.team_cpus < kernel_threads(view)) return;  // they take turns
   trust.notes.push_back(
       fmt::format("when the run ended, this machine reached {} of the best peak seen on it ({} of "
                   "{}): its clocks are lower, or its host runs other work on the same cores",
@@ -310,7 +312,7 @@ Analysis analyse(const Session& session, const RanksView* job) {
   analysis.trust = find_trust(view, analysis.breakdown,
                               waits_for_batches(analysis) ? analysis.loader.workers : 0);
   note_peaks(analysis.work, analysis.trust);
-  note_slow_machine(analysis.work.peaks, analysis.contention, analysis.trust);
+  note_slow_machine(view, analysis.work.peaks, analysis.contention, analysis.trust);
   analysis.findings = find_findings(view, analysis);
   return analysis;
 }

@@ -230,7 +230,7 @@ void take_process(const SampledRates& sampled, const std::vector<Interval>& with
   if (pressure) found.memory_pressure = std::clamp(*pressure / 100, 0.0, 1.0);
   found.memory_limit_bytes = sampled.most("memory limit bytes");
   found.memory_used_bytes = sampled.most("memory limit used bytes");
-  found.team_cpus = static_cast<int>(sampled.most("kernels cpus").value_or(0));
+  found.team_cpus = static_cast<int>(std::lround(sampled.mean("kernels cpus", within).value_or(0)));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(Contention, IsAMeanOverTheWindowsByTime) {
   rate("main on cpu %", {0, 0, 50, 60, 0});
   rate("kernels run delay %", {0, 0, 60, 60, 0});
   rate("kernels threads", {3, 3, 3, 3, 3});
-  rate("kernels cpus", {1, 1, 1, 1, 1});
+  rate("kernels cpus", {2, 2, 1, 1, 1});      // bound since the window began
   rate("loader 10 run delay %", {0, 0, 40});  // it ended in the middle
   rate("loader 2 run delay %", {0, 0, 10, 10, 0});
   rate("cpu periods/s", {10, 10, 10, 10, 10});

@@ -564,6 +564,7 @@ void find_slow_blocks(const Facts& facts, std::vector<Finding>& findings) {
   constexpr std::size_t least_blocks = 3;
   // find_tiny_batch() reports these short calls.
   if (facts.on_host && is_mostly_fixed(facts, fixed_of(facts))) return;
+  if (facts.lacks_cores()) return;
   for (const Repeated& one : repeated_ops(facts.analysis.work)) {
     if (one.blocks.size() < least_blocks || one.ns < least_repeated * facts.step_ns) continue;
     const double of_peak = one.possible_ns / one.ns;
@@ -582,6 +583,7 @@ void find_slow_blocks(const Facts& facts, std::vector<Finding>& findings) {
 }
 
 void find_slow_layer(const Facts& facts, std::vector<Finding>& findings) {
+  if (facts.lacks_cores()) return;
   for (const LayerRow& layer : facts.analysis.work.layers) {
     if (layer.layer.empty()) continue;  // updates and exchanges
     if (layer.ns < least_layer * facts.step_ns || layer.of_peak <= 0 || layer.of_peak >= low_peak)

@@ -467,6 +467,9 @@ TEST(KernelFindings, SlowLayerIsToldWithoutAFlag) {
     ASSERT_TRUE(layer(200'000, 0.199));
     EXPECT_EQ(layer(200'000, 0.1)->flag, "");
     EXPECT_EQ(layer(200'000, 0.1)->gain_ns, 0);
+    c.analysis.contention.affinity_cores = 2;
+    c.analysis.contention.others_share = 0.4;
+    EXPECT_EQ(layer(200'000, 0.1).has_value(), gpu) << "it waits for a core";
   }
 }
 

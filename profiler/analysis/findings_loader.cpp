@@ -309,10 +309,14 @@ void advise_without_remedy(const Facts& facts, Finding& finding) {
                          : "copies of batches take longer than the steps beside them: use smaller "
                            "inputs, or --tier resident if the data set fits into the device's "
                            "memory";
+  else if (facts.lacks_cores())
+    finding.advice = "leave the loader as it is until the run has its cores";
   else if (view.work_ns / std::max(1, view.workers) < least_busy * facts.step_ns)
     finding.advice =
         "the workers have enough time: find what keeps their threads from a core, or delays their "
         "reads";
+  else if (2 * view.blocked_ns > view.work_ns)
+    finding.advice = "the workers wait for reads: copy the data to a faster disk";
   else
     finding.advice = "use a machine with more cores, or less work per sample";
 }
@@ -354,12 +358,11 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
   finding.evidence = fmt::format("{}; {} at {} worker time per batch{}{}", waited(facts),
                                  counted(view.workers, "worker"), quantity(view.work_ns, Unit::ns),
                                  stages.empty() ? "" : ": ", stages);
-  if (first_of(choices, facts.step_ns) == nullptr) {
+  if (!model.fits()) finding.evidence += misfit_text(model);
+  if (first_of(choices, facts.step_ns) == nullptr)
     advise_without_remedy(facts, finding);
-  } else {
-    if (!model.fits()) finding.evidence += misfit_text(model);
+  else
     advise(choices, facts.step_ns, finding);
-  }
   findings.push_back(finding);
 }
 

@@ -379,11 +379,14 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
                       quantity(grew(most), Unit::ns)),
                   .run_gain_ns = uneven->lost_ns,
                   .outside_steps = true};
+  const bool waits = most.ns == &Step::data_ns;
+  if (is_start && !waits && fast.size() < slow.size() / 2) return;  // a few fast steps at the end
   const double others = others_during(facts, slow) - others_during(facts, fast);
+  // Kernels whose threads wait for a core take longer; which steps waited is not known.
+  const bool for_cores = facts.part(Category::core_wait) >= grew(most) / 2;
   if (others >= 0.1)
     finding.evidence +=
         fmt::format("; other programs took {} more of the CPU then", quantity(others, Unit::share));
-  const bool waits = most.ns == &Step::data_ns;
   if (is_start) {
     finding.text =
         fmt::format("The first {} steps were slower than the later ones.", warm_up + slow.size());
@@ -401,6 +404,7 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
     finding.advice =
         waits           ? "look at what else reads from the data's disk or link since then"
         : others >= 0.1 ? "stop the programs that began then; steps do the same work as before"
+        : for_cores ? "the kernels' threads wait for a core: look for what took theirs since then"
         : uneven->is_steady
             ? "steps do the same work as before: look for what grows (an op, an observer or a "
               "transform of your own that keeps what it has seen), and at the machine's clocks and "

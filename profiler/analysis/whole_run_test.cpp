@@ -270,6 +270,9 @@ TEST(UnevenRun, NamesWhenStepsBecameSlower) {
   EXPECT_THAT(finding->evidence, HasSubstr("kernels 400 us"));
   EXPECT_THAT(finding->advice, HasSubstr("clocks"));
   EXPECT_NEAR(finding->run_gain_ns, 100 * 0.4e6, 1e5);
+  c.part(Category::core_wait) = 0.3e6;
+  EXPECT_THAT(c.finding("slower-later")->advice, HasSubstr("wait for a core"));
+  c.part(Category::core_wait) = 0;
   c.builder.raw().stamp["cpu"]["cores"] = 2;
   c.builder.sample("cpu %", 105'000, 50).sample("process cpu %", 105'000, 95);
   c.builder.sample("cpu %", 200'000, 95).sample("process cpu %", 200'000, 95);
@@ -283,6 +286,7 @@ TEST(UnevenRun, SeesNoChangeInNoiseOrInDrops) {
   for (const auto& us : std::vector<double (*)(std::uint64_t)>{
            [](std::uint64_t step) { return step <= 105 ? 1000.0 : 1100.0; },    // too little
            [](std::uint64_t step) { return step % 10 < 5 ? 1000.0 : 1600.0; },  // all the time
+           [](std::uint64_t step) { return step < 180 ? 2000.0 : 1000.0; },     // no start
            [](std::uint64_t step) { return step < 5 ? 9000.0 : 1000.0; }}) {    // warm-up
     Case c = with_steps(us);
     EXPECT_FALSE(c.finding("slow-start"));

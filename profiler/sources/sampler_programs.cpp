@@ -31,6 +31,8 @@ std::string name_of(const std::filesystem::path& proc, std::string_view process)
   return stat ? printable_name(*stat) : "";
 }
 
+}  // namespace
+
 std::string tracer_of(const std::filesystem::path& proc) {
   const auto status = read_text(proc / "self/status");
   const std::string tracer = status ? value_of(*status, "TracerPid", ':') : "";
@@ -39,11 +41,9 @@ std::string tracer_of(const std::filesystem::path& proc) {
   return name.empty() ? "process " + tracer : name;  // of another container
 }
 
-}  // namespace
-
 ProgramReading read_programs(const std::filesystem::path& proc,
                              const std::vector<Sibling>& siblings) {
-  ProgramReading reading{.at_ns = now_ns(), .processes = {}, .tracer = tracer_of(proc)};
+  ProgramReading reading{.at_ns = now_ns(), .processes = {}};
   const std::string self = first_line(proc / "self/stat");
   const auto own = parse_number<int>(std::string_view(self).substr(0, self.find(' ')));
   struct Close {
@@ -85,8 +85,16 @@ std::vector<Metric> rates(const ProgramReading& before, const ProgramReading& af
 std::vector<Metric> OtherPrograms::look(const std::filesystem::path& proc,
                                         const std::vector<Sibling>& siblings,
                                         double ticks_per_second) {
+  if (now_ns() >= next_ns_) read(proc, siblings, ticks_per_second);
+  std::vector<Metric> metrics = metrics_;
+  if (const std::string tracer = tracer_of(proc); !tracer.empty())
+    metrics.push_back({fmt::format("traced by {}", tracer), 1});
+  return metrics;
+}
+
+void OtherPrograms::read(const std::filesystem::path& proc, const std::vector<Sibling>& siblings,
+                         double ticks_per_second) {
   const std::uint64_t begin = now_ns();
-  if (begin < next_ns_) return metrics_;
   ProgramReading now = read_programs(proc, siblings);
   next_ns_ = begin + rarely_ * (now_ns() - begin);
   metrics_.clear();
@@ -97,10 +105,8 @@ std::vector<Metric> OtherPrograms::look(const std::filesystem::path& proc,
       return !names_.contains(metric.name);
     });
     metrics_.push_back({"other processes", static_cast<double>(now.processes.size())});
-    if (!now.tracer.empty()) metrics_.push_back({fmt::format("traced by {}", now.tracer), 1});
   }
   last_ = std::move(now);
-  return metrics_;
 }
 
 }  // namespace warpstep::profiler

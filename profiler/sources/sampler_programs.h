@@ -21,8 +21,10 @@ struct ProgramReading {
   };
   std::uint64_t at_ns = 0;
   std::map<int, Process> processes;  // by id; without this one and its siblings
-  std::string tracer;                // the program that traces this process: "gdb"; mostly none
 };
+// The program that traces this process: "gdb"; mostly none.
+std::string tracer_of(const std::filesystem::path& proc);
+
 // Throws only std::bad_alloc.
 ProgramReading read_programs(const std::filesystem::path& proc,
                              const std::vector<Sibling>& siblings);
@@ -39,12 +41,16 @@ class OtherPrograms {
   // The next reading is made so many times later than what one took.
   explicit OtherPrograms(std::uint64_t rarely = 1000) : rarely_(rarely) {}
 
-  // The metrics of the last two readings, the newest of them made now or not long ago; "other
-  // processes", those seen; and "traced by NAME", 1, if one does. None before the second reading.
+  // "traced by NAME", 1, if a program does now: all the more rarely are the others read then. From
+  // the second reading on the metrics of the last two, the newest of them made now or not long ago,
+  // and "other processes", those seen.
   std::vector<Metric> look(const std::filesystem::path& proc, const std::vector<Sibling>& siblings,
                            double ticks_per_second);
 
  private:
+  void read(const std::filesystem::path& proc, const std::vector<Sibling>& siblings,
+            double ticks_per_second);
+
   std::optional<ProgramReading> last_;
   std::vector<Metric> metrics_;
   std::set<std::string> names_;  // given so far: a session keeps each for ever

@@ -47,18 +47,17 @@ TEST(Programs, AreAllButThisOneAndTheOtherRanks) {
   ASSERT_EQ(reading.processes.size(), 1U);
   EXPECT_EQ(reading.processes.at(7).name, "a ) b?[1m");
   EXPECT_EQ(reading.processes.at(7).ticks, 5U);
-  EXPECT_EQ(reading.tracer, "");
 }
 
 TEST(Programs, NameTheTracer) {
   Tree tree;
   write_process(tree, "self", "warpstep", 5);
   tree.write("self/status", "Name:\twarpstep\nTracerPid:\t0\n");
-  EXPECT_EQ(read_programs(tree.root(), {}).tracer, "");
+  EXPECT_EQ(tracer_of(tree.root()), "");
   tree.write("self/status", "Name:\twarpstep\nTracerPid:\t77\n");
-  EXPECT_EQ(read_programs(tree.root(), {}).tracer, "process 77");
+  EXPECT_EQ(tracer_of(tree.root()), "process 77");
   write_process(tree, "77", "strace", 5);
-  EXPECT_EQ(read_programs(tree.root(), {}).tracer, "strace");
+  EXPECT_EQ(tracer_of(tree.root()), "strace");
 }
 
 TEST(OtherPrograms, GivesNothingAtFirstAndFewNamesInAll) {
@@ -66,7 +65,7 @@ TEST(OtherPrograms, GivesNothingAtFirstAndFewNamesInAll) {
   write_process(tree, "self", "warpstep", 5);
   tree.write("self/status", "TracerPid:\t1\n");
   OtherPrograms programs(0);
-  EXPECT_THAT(programs.look(tree.root(), {}, 100), IsEmpty());
+  EXPECT_THAT(programs.look(tree.root(), {}, 100), ElementsAre(is("traced by process 1", 1)));
   std::set<std::string> names;
   for (int i = 0; i < 60; ++i) {
     write_process(tree, std::to_string(100 + i), fmt::format("job{}", i), 1 << 20);
@@ -78,7 +77,8 @@ TEST(OtherPrograms, GivesNothingAtFirstAndFewNamesInAll) {
   EXPECT_EQ(names.size(), 32U + 2) << "with the number of processes, and the tracer";
   OtherPrograms rarely(1'000'000);
   rarely.look(tree.root(), {}, 100);
-  EXPECT_THAT(rarely.look(tree.root(), {}, 100), IsEmpty()) << "no second reading yet";
+  EXPECT_THAT(rarely.look(tree.root(), {}, 100), ElementsAre(is("traced by process 1", 1)))
+      << "of programs no second reading yet";
 }
 
 }  // namespace

@@ -163,7 +163,7 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_idle_cores,      find_uneven_run,      find_pauses,
                              find_statistics,      find_slow_options,    find_slow_opening,
                              find_stopped,         find_slow_blocks,     find_waiting_stage,
-                             find_slow_rank,       find_tracer};
+                             find_slow_rank,       find_tracer,          find_slow_clock};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;

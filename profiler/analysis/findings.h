@@ -74,7 +74,7 @@ FindingRule find_copies, find_pageable_copies, find_launch_bound, find_sync_boun
 FindingRule find_slow_rank, find_communication;
 // findings_host.cpp: the machine, and the trainer's own thread.
 FindingRule find_oversubscribed, find_idle_cores, find_full_memory, find_throttling,
-    find_slow_observers, find_statistics, find_slow_options;
+    find_slow_observers, find_statistics, find_slow_options, find_slow_clock;
 // findings_run.cpp: the run outside of its steps, and steps that differ from the others.
 FindingRule find_slow_checkpoints, find_long_evaluation, find_uneven_run, find_pauses,
     find_slow_opening;

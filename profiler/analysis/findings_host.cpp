@@ -336,4 +336,21 @@ void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
                                   "sums do"});
 }
 
+// A span reads the clock twice. Where programs cannot read the kernel's clock source themselves,
+// each reading is a system call, and everything that measures time is slow.
+void find_slow_clock(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least_span_ns = 2000;
+  const Json& costs = fields::child(facts.session.stamp, "profiler");
+  const double span_ns = fields::number(costs, "span_ns");
+  if (span_ns < least_span_ns) return;
+  findings.push_back(
+      {.key = "slow-clock",
+       .text = "Reading the clock is slow on this machine.",
+       .evidence = fmt::format("recording a span takes {}, with a fast clock less than 200 ns",
+                               quantity(span_ns, Unit::ns)),
+       .advice =
+           "let the kernel use the clock source tsc, not hpet or acpi_pm "
+           "(/sys/devices/system/clocksource/clocksource0); --profile steps reads the clock less"});
+}
+
 }  // namespace warpstep::profiler

@@ -266,5 +266,15 @@ TEST(HostFindings, ChecksOfEveryCall) {
   EXPECT_EQ(finding->gain_most_ns, 1e6);  // how much of it was not recorded
 }
 
+TEST(HostFindings, ASlowClock) {
+  Case c(false);
+  c.builder.raw().stamp["profiler"]["span_ns"] = 250;
+  EXPECT_FALSE(c.finding("slow-clock"));
+  c.builder.raw().stamp["profiler"]["span_ns"] = 60e3;
+  ASSERT_TRUE(c.finding("slow-clock"));
+  EXPECT_THAT(c.finding("slow-clock")->evidence, HasSubstr("takes 60.0 us"));
+  EXPECT_THAT(c.finding("slow-clock")->advice, HasSubstr("clock source tsc"));
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

@@ -360,9 +360,9 @@ std::optional<Uneven> uneven_parts(std::span<const Step> steps) {
 }  // namespace
 
 void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
-  const std::vector<Step>& all = facts.session.steps;
+  const std::span all(facts.session.steps);
   if (all.size() < least_uneven + warm_up) return;
-  const auto uneven = uneven_parts(std::span(all).subspan(warm_up));
+  const auto uneven = uneven_parts(all.subspan(warm_up));
   if (!uneven || uneven->lost_ns < least_of_run * facts.run_ns()) return;
   const bool is_start = uneven->early_ns > uneven->late_ns;
   const std::span<const Step> slow = is_start ? uneven->early : uneven->late,
@@ -380,16 +380,13 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
                   .run_gain_ns = uneven->lost_ns,
                   .outside_steps = true};
   const bool waits = most.ns == &Step::data_ns;
-  if (is_start && !waits && fast.size() < slow.size() / 2) return;  // a few fast steps at the end
+  if (is_start && !waits && fast.size() < slow.size() / 2) return;
   const double others = others_during(facts, slow) - others_during(facts, fast);
-  // Kernels whose threads wait for a core take longer; which steps waited is not known.
-  const bool for_cores = facts.part(Category::core_wait) >= grew(most) / 2;
-  if (others >= 0.1)
-    finding.evidence +=
-        fmt::format("; other programs took {} more of the CPU then", quantity(others, Unit::share));
+  if (const std::string more = quantity(others, Unit::share); others >= 0.1)
+    finding.evidence += fmt::format("; other programs took {} more of the CPU then", more);
   if (is_start) {
-    finding.text =
-        fmt::format("The first {} steps were slower than the later ones.", warm_up + slow.size());
+    const std::size_t first = warm_up + slow.size();
+    finding.text = fmt::format("The first {} steps were slower than the later ones.", first);
     finding.advice =
         waits ? fmt::format(
                     "the first epoch reads and decodes what memory holds later: {}copy it "
@@ -404,13 +401,13 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
     finding.advice =
         waits           ? "look at what else reads from the data's disk or link since then"
         : others >= 0.1 ? "stop the programs that began then; steps do the same work as before"
-        : for_cores ? "the kernels' threads wait for a core: look for what took theirs since then"
+        : 2 * facts.part(Category::core_wait) >= grew(most)
+            ? "the kernels' threads wait for a core: look for what took theirs since then"
         : uneven->is_steady
             ? "steps do the same work as before: look for what grows (an op, an observer or a "
-              "transform of your own that keeps what it has seen), and at the machine's clocks and "
-              "temperature"
-            : "steps do the same work as before: look at the machine's clocks, temperature and "
-              "power limit, and at its other users";
+              "transform of your own that keeps what it saw), and at clocks and temperature"
+            : "steps do the same work as before: look at clocks, temperature, power and other "
+              "users";
   }
   findings.push_back(finding);
 }

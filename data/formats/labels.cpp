@@ -274,8 +274,9 @@ LabelledFolder read_labelled_folder(const std::string& folder,
   }
   if (std::none_of(entries.begin(), entries.end(), [](const Entry& e) { return e.folder; })) {
     fail<DataError>(
-        "{}: has {} files but neither labels.pkl nor labels.csv, nor one folder per class", folder,
-        entries.size());
+        "{}: has {} files but neither labels.pkl nor labels.csv, nor one folder per class; put "
+        "each class's images into a folder of its name, or name their labels in labels.csv",
+        folder, entries.size());
   }
   return from_class_folders(folder, entries, known);
 }

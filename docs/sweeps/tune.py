@@ -102,8 +102,10 @@ def main(arguments):
     options.runs.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(study_name="warpstep", direction="minimize", load_if_exists=True,
                                 storage=f"sqlite:///{options.runs / 'study.db'}",
-                                sampler=optuna.samplers.TPESampler(seed=options.seed),
                                 pruner=optuna.pruners.MedianPruner(n_startup_trials=options.startup))
+    # More trials of a study must not be its first ones once more.
+    seed = None if options.seed is None else options.seed + len(study.trials)
+    study.sampler = optuna.samplers.TPESampler(seed=seed)
     for _ in range(options.trials):
         trial = study.ask()
         try:

@@ -43,7 +43,7 @@ class Again : public testing::Test {
     EXPECT_EQ(ended.exit_code, 0);
     EXPECT_EQ(ended.out, "");
     EXPECT_THAT(ended.err, HasSubstr("nothing to do and nothing changed"));
-    EXPECT_THAT(ended.err, HasSubstr("its " + option + " ends it"));
+    EXPECT_THAT(ended.err, HasSubstr("and " + option + " asks for no more"));
     EXPECT_TRUE(snapshot() == before);
   }
 

@@ -211,7 +211,9 @@ TEST_F(Resume, RefusesAnotherRun) {
            {{"--resume", middle, "--seed", "1"}, 2, "drawn with --seed 0"},
            {{"--resume", folder_ / "no"}, 1, "there is no such run directory or checkpoint"},
            {{"--resume", data_}, 1, "is not a run directory: it has no checkpoint"},
-           {{"--resume", out_ + "/config.json"}, 1, out_ + "/config.json: "}}) {
+           {{"--resume", out_ + "/config.json"},
+            1,
+            out_ + "/config.json: is not a checkpoint; give the run directory"}}) {
     const Ended ended = run([&] {
       std::vector<std::string> arguments{"train"};
       arguments.insert(arguments.end(), c.more.begin(), c.more.end());

@@ -69,8 +69,10 @@ std::string count_problem(const CLI::Option& option, const std::string& name, bo
                        option.get_description());
   if (given > most && most == 1 && !in_file)
     return fmt::format("{} is given {} times ({}); give it once", name, given, values_text(option));
-  return fmt::format("{} has {} ({}), but takes {}", name, counted(given, "value"),
-                     values_text(option), given > most ? most : least);
+  const std::string takes =
+      fmt::format("{} has {} ({}), but takes {}", name, counted(given, "value"),
+                  values_text(option), given > most ? most : least);
+  return option.get_positional() ? fmt::format("{}: {}", takes, option.get_description()) : takes;
 }
 
 std::string conversion_problem(const CLI::Option& option, const std::string& name, bool in_file) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -158,6 +159,11 @@ void announce(const Job& job, const std::vector<std::string>& useless) {
     say("note: the last {} of the run {} no weights, because --accumulate takes {}\n",
         counted(static_cast<std::int64_t>(rest), "step"), rest == 1 ? "updates" : "update",
         job.options.accumulate);
+  const auto updates = job.run_steps / job.options.accumulate;
+  if (const double d = job.options.ema; d > 0 && static_cast<double>(updates) * (1 - d) < 1)
+    say("note: --ema {} averages the weights of some {} updates, and the run has {}: validation "
+        "will see little more than the weights that it begins with\n",
+        d, grouped(static_cast<std::uint64_t>(std::lround(1 / (1 - d)))), grouped(updates));
   if (job.options.patience > 0)
     say("ends early after {} without a better {}\n", counted(job.options.patience, "evaluation"),
         watches_loss(job.options, training.is_text()) ? "loss" : "accuracy");

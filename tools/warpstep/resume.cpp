@@ -87,6 +87,10 @@ Resumed find_resumed(const fs::path& spec, const Parser& parser, const RunOption
   Resumed resumed;
   resumed.run = run_of(spec);
   const bool is_run = !fs::is_regular_file(spec);
+  if (!is_run && (spec.extension() == ".json" || spec.extension() == ".jsonl"))
+    fail<DataError>(
+        "{}: is not a checkpoint; give the run directory, {}, or one of its .safetensors",
+        spec.string(), shell_word(resumed.run.string()));
   resumed.checkpoint = is_run ? newest_checkpoint(spec) : spec;
   try {
     const CheckpointInfo info = read_checkpoint_info(resumed.checkpoint);
@@ -368,8 +372,8 @@ std::string nothing_left(const Resumed& resumed, const RunOptions& options,
         resumed.run.string(), counted(progress.watch->worse, "evaluation"),
         shell_word(resumed.run.string()));
   return fmt::format(
-      "{0}: nothing to do and nothing changed: the run has done {1} and {2}, and its {3} ends it; "
-      "to continue: warpstep train --resume {4} --epochs N, or --steps N, in all",
+      "{0}: nothing to do and nothing changed: the run has done {1} and {2}, and {3} asks for no "
+      "more; to continue: warpstep train --resume {4} --epochs N, or --steps N, in all",
       resumed.run.string(), counted(progress.next.epoch, "epoch"), counted(progress.step, "step"),
       by_steps ? fmt::format("--steps {}", options.steps)
                : fmt::format("--epochs {}", options.epochs),

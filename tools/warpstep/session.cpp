@@ -159,7 +159,14 @@ Device open_device(const RunOptions& options) {
     device.why = why;
     return device;
   }
-  if (options.device != "auto") return open(options.device);
+  if (options.device != "auto") {
+    try {
+      return open(options.device);
+    } catch (const DeviceError& error) {
+      if (!options.device.starts_with("cuda")) throw;
+      fail<DeviceError>("--device {}: {}; --device cpu needs no GPU", options.device, error.what());
+    }
+  }
   try {
     return open("cuda");
   } catch (const DeviceError& error) {

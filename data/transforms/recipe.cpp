@@ -117,7 +117,8 @@ ImageExtent Recipe::extent(const Shape& image) const {
 }
 
 bool Recipe::sets_extent() const {
-  // Of images that a transform's extent depends on, a plugin's too, one of these has another.
+  // A transform whose result depends on the image's size, which may be a plugin's, gives these
+  // images different ones.
   const ImageExtent fixed = extent({1000, 1000, 1});
   return extent({1200, 2100, 1}) == fixed && extent({5003, 977, 1}) == fixed &&
          extent({max_image_side, max_image_side, 1}) == fixed;

@@ -1,10 +1,8 @@
 #include "engine/explain/facts.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(narrow_threads, 2)
     }
 }
 
-constexpr unsigned rows_a_sum = 8;  // of partial sums, by one thread
+constexpr unsigned rows_per_sum = 8;  // of partial sums, by one thread
 
 // The sum of the rows of partial sums, `across` quads of them by a block.
 template <class T>
@@ -340,7 +340,7 @@ std::int64_t weights_of(const NarrowConv& conv) {
 
 void add_weight_sums(const float* partials, unsigned rows, const WeightSums& into, DType dtype,
                      cudaStream_t stream) {
-  const unsigned threads = std::bit_floor(std::clamp(rows / rows_a_sum, 1U, 32U));
+  const unsigned threads = std::bit_floor(std::clamp(rows / rows_per_sum, 1U, 32U));
   const unsigned across = column_threads / threads;  // at least 8 quads, 128 bytes of a row
   dispatch_narrow("narrow_weight_sums", dtype, [&]<class T>() {
     launch_next("narrow_weight_sums", narrow_weight_sums<T>,

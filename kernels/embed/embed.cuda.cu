@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(column_threads)
 }
 
 // 1024 chunks or fewer, by 96 threads for 768 channels: three blocks per multiprocessor.
-unsigned tokens_a_chunk(std::int64_t tokens) {
+unsigned tokens_per_chunk(std::int64_t tokens) {
   return static_cast<unsigned>(tokens <= 8 * 1024 ? 8 : (tokens + 1023) / 1024);
 }
 
@@ -221,7 +221,7 @@ void launch_table(const EmbedShape& shape, const EmbedGradBuffers& buffers, floa
                   cudaStream_t stream) {
   const unsigned columns = index32("embed_grad", "channels", shape.channels, vector_width<T>);
   const unsigned count = index32("embed_grad", "tokens", shape.tokens);
-  const unsigned chunk = tokens_a_chunk(shape.tokens), chunks = blocks_for(count, chunk);
+  const unsigned chunk = tokens_per_chunk(shape.tokens), chunks = blocks_for(count, chunk);
   const TableGradient<T> of{static_cast<const T*>(buffers.d_x),
                             buffers.tokens,
                             buffers.order,
@@ -257,7 +257,7 @@ void launch_positions(const EmbedShape& shape, const EmbedGradBuffers& buffers,
 }  // namespace
 
 std::size_t embed_grad_workspace(const EmbedShape& shape) {
-  const std::int64_t chunk = tokens_a_chunk(shape.tokens);
+  const std::int64_t chunk = tokens_per_chunk(shape.tokens);
   const auto rows = static_cast<std::size_t>((shape.tokens + chunk - 1) / chunk) * 2;
   return rows * static_cast<std::size_t>(shape.channels) * sizeof(float);
 }

@@ -47,7 +47,7 @@ struct Affine {
 template <class T, class X>
 __global__ void __launch_bounds__(threads)
     normalize_kernel(const X* __restrict__ x, T* __restrict__ y, unsigned pixels, int channels,
-                     unsigned vectors_a_pixel, Affine affine) {
+                     unsigned vectors_per_pixel, Affine affine) {
   await_previous();
   constexpr int width = vector_width<T>;
   __shared__ uint4 tile[tile_pixels * 4 * sizeof(X) / 16];
@@ -63,10 +63,10 @@ __global__ void __launch_bounds__(threads)
   const unsigned rest = elements / elements_per_word * elements_per_word + threadIdx.x;
   if (rest < elements) staged[rest] = from[rest];
   __syncthreads();
-  T* to = y + std::size_t{first} * vectors_a_pixel * width;
-  for (unsigned v = threadIdx.x; v < here * vectors_a_pixel; v += threads) {
-    const unsigned pixel = vectors_a_pixel == 1 ? v : v / vectors_a_pixel;
-    const bool holds_channels = vectors_a_pixel == 1 || v % vectors_a_pixel == 0;
+  T* to = y + std::size_t{first} * vectors_per_pixel * width;
+  for (unsigned v = threadIdx.x; v < here * vectors_per_pixel; v += threads) {
+    const unsigned pixel = vectors_per_pixel == 1 ? v : v / vectors_per_pixel;
+    const bool holds_channels = vectors_per_pixel == 1 || v % vectors_per_pixel == 0;
     float z[width] = {};
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
@@ -173,7 +173,7 @@ void launch_normalize(const NormalizeShape& shape, const X* x, void* y, DType dt
     if (shape.pixels == 0) return;
     if (shape.channels < 1 || shape.channels > 4)
       refuse_size("normalize", "channels", shape.channels, 4, 1);
-    const unsigned vectors_a_pixel =
+    const unsigned vectors_per_pixel =
         index32("normalize", "channels of y", shape.pitch, vector_width<T>);
     const unsigned pixels = index32("normalize", "pixels", shape.pixels);
     Affine affine{};
@@ -183,7 +183,7 @@ void launch_normalize(const NormalizeShape& shape, const X* x, void* y, DType dt
     }
     launch_next("normalize", normalize_kernel<T, X>,
                 {.grid = blocks_for(pixels, tile_pixels), .block = threads, .stream = stream}, x,
-                static_cast<T*>(y), pixels, shape.channels, vectors_a_pixel, affine);
+                static_cast<T*>(y), pixels, shape.channels, vectors_per_pixel, affine);
   });
 }
 

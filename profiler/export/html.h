@@ -138,11 +138,11 @@ std::string bound_class(const std::string& bound);
 
 // What each thread, stream and queue did in a recorded step, for the page.
 
-constexpr std::size_t bars_per_lane = 500;   // of one step; neighbours are merged to stay below
-constexpr std::size_t bars_a_page = 60'000;  // about 1.2 MB: later steps have no lanes
+constexpr std::size_t bars_per_lane = 500;     // of one step; neighbours are merged to stay below
+constexpr std::size_t bars_per_page = 60'000;  // about 1.2 MB: later steps have no lanes
 
-constexpr std::size_t names_a_mix = 4;       // of a merged bar; the others are only counted
-constexpr std::size_t mixes_a_page = 2'000;  // of several names; later ones are only counted
+constexpr std::size_t names_per_mix = 4;       // of a merged bar; the others are only counted
+constexpr std::size_t mixes_per_page = 2'000;  // of several names; later ones are only counted
 
 struct LaneBar {
   std::uint64_t begin_ns = 0, end_ns = 0;  // from the step's begin

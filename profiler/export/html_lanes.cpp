@@ -296,8 +296,8 @@ class Collector {
     std::ranges::sort(mix, [](const auto& a, const auto& b) {
       return std::tie(b.second, a.first) < std::tie(a.second, b.first);
     });
-    const bool is_full = mix.size() > 1 && lanes_.mixes.size() >= mixes_a_page;
-    const std::size_t named = is_full ? 0 : names_a_mix;
+    const bool is_full = mix.size() > 1 && lanes_.mixes.size() >= mixes_per_page;
+    const std::size_t named = is_full ? 0 : names_per_mix;
     if (mix.size() > named) {
       std::uint64_t rest = 0;
       for (std::size_t i = named; i < mix.size(); ++i) rest += mix[i].second;
@@ -389,7 +389,7 @@ class Collector {
       for (const auto& of_lane : lanes.bars) bars += of_lane.size();
       add_queue(loader, step, lanes);
       bars += lanes.queue.size();
-      if (bars > bars_a_page)
+      if (bars > bars_per_page)
         ++lanes_.left_out;
       else
         lanes_.steps.push_back(std::move(lanes));

@@ -541,8 +541,8 @@ TEST(Lanes, BoundWhatMergedBarsAreNamedBy) {
   }
   session.windows[0].last_step = 20;
   const html::Lanes lanes = html::find_lanes(session, {});
-  EXPECT_GE(lanes.mixes.size(), html::mixes_a_page);
-  EXPECT_LE(lanes.mixes.size(), html::mixes_a_page + names.size());
+  EXPECT_GE(lanes.mixes.size(), html::mixes_per_page);
+  EXPECT_LE(lanes.mixes.size(), html::mixes_per_page + names.size());
   EXPECT_THAT(html::lanes_chart(lanes, 19), HasSubstr("<title>2 bars, 2.00 us in all</title>"));
 }
 

@@ -125,6 +125,24 @@ def pauses(every, length):
     return beside_each(act)
 
 
+def traced():
+    if not shutil.which("strace"):
+        raise Skip("strace is not installed")
+    return beside_each(lambda program: subprocess.run(["strace", "-f", "-o", "/dev/null", "-p", str(program)],
+                                                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                                      stderr=subprocess.DEVNULL, check=False))
+
+
+def bound_later(seconds):
+    """Somebody moves the trainer's thread and the kernels' others to one CPU while the program runs."""
+    def act(program):
+        time.sleep(seconds)
+        for task in pathlib.Path(f"/proc/{program}/task").iterdir():
+            if (task / "comm").read_text().split()[0] in ("warpstep", "kernels"):
+                os.sched_setaffinity(int(task.name), {max(os.sched_getaffinity(0))})
+    return beside_each(act)
+
+
 @contextlib.contextmanager
 def beside(around, other):
     """Both: what `around` gives the program, and another program."""
@@ -232,6 +250,12 @@ def plants():
               around=lambda: pauses(0.25, 0.04), follow=False),
         Plant("slower", "each step takes 40 % longer from the middle of the run on", {"slower-later"}, r"clock|machine",
               "--tier mapped --steps 1200", env={"SLOWER": 40, "AFTER": 2.4}, follow=False),
+        Plant("traced", "strace follows each system call", {"traced"}, r"without it", "--workers 1", around=traced, follow=False),
+        Plant("bound-later", "both threads of the kernels moved to one of two cores in the middle of the run",
+              {"bound-threads"}, r"--pin-cpus",
+              "--tier mapped --steps 1200 --profile-schedule skip_first=10,warmup=2,active=1150", around=lambda: bound_later(1.5), follow=False),
+        Plant("slow-clock", "30 us a reading of the clock", {"slow-clock"}, r"tsc|--profile steps", "--tier mapped",
+              env={"CLOCK": 30}, follow=False),
         Plant("statistics", "statistics of every block at each step", {"statistics"}, r"--stats-every", "--tier mapped --stats-every 1"),
         Plant("none", "nothing: resident data", set(), "", "--tier mapped"),
     ]

@@ -339,7 +339,7 @@ void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
 // A span reads the clock twice. Where programs cannot read the kernel's clock source themselves,
 // each reading is a system call, and everything that measures time is slow.
 void find_slow_clock(const Facts& facts, std::vector<Finding>& findings) {
-  constexpr double least_span_ns = 2000;
+  constexpr double least_span_ns = 2000, much_recording = 0.05;  // of a step
   const Json& costs = fields::child(facts.session.stamp, "profiler");
   const double span_ns = fields::number(costs, "span_ns");
   if (span_ns < least_span_ns) return;
@@ -350,7 +350,8 @@ void find_slow_clock(const Facts& facts, std::vector<Finding>& findings) {
                                quantity(span_ns, Unit::ns)),
        .advice =
            "let the kernel use the clock source tsc, not hpet or acpi_pm "
-           "(/sys/devices/system/clocksource/clocksource0); --profile steps reads the clock less"});
+           "(/sys/devices/system/clocksource/clocksource0); --profile steps reads the clock less",
+       .spoils_figures = facts.analysis.trust.overhead_share >= much_recording});
 }
 
 }  // namespace warpstep::profiler

@@ -274,6 +274,9 @@ TEST(HostFindings, ASlowClock) {
   ASSERT_TRUE(c.finding("slow-clock"));
   EXPECT_THAT(c.finding("slow-clock")->evidence, HasSubstr("takes 60.0 us"));
   EXPECT_THAT(c.finding("slow-clock")->advice, HasSubstr("clock source tsc"));
+  EXPECT_FALSE(c.finding("slow-clock")->spoils_figures);
+  c.analysis.trust.overhead_share = 0.3;
+  EXPECT_TRUE(c.finding("slow-clock")->spoils_figures);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // Which format a folder holds: one row per format. A new format adds a row here and its two
 // functions to formats.h.
-#include <algorithm>
+
 #include <array>
 #include <filesystem>
 #include <new>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "data/formats/dataset.h"
@@ -14,6 +13,7 @@
 #include "data/formats/tokens.h"
 #include "data/io/file.h"
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "engine/core/text.h"
 
 namespace warpstep::data {
@@ -49,28 +49,6 @@ std::vector<Format>& plugin_formats() {
       "folders of one class each, train-000000.tar, train.safetensors, train-images.npy, "
       "train-images-idx3-ubyte[.gz] (MNIST) and data_batch_1.bin (CIFAR-10 binary); found {}",
       spec, names.empty() ? "nothing" : first_few(names));
-}
-
-// "; did you mean DIR?" for a folder beside the missing one whose name is nearly its own; else
-// empty.
-std::string nearest_folder(const std::string& spec) {
-  namespace fs = std::filesystem;
-  fs::path missing = spec;
-  if (!missing.has_filename()) missing = missing.parent_path();  // of "DIR/"
-  std::vector<std::string> names;
-  std::error_code unreadable;
-  const fs::path above = missing.has_parent_path() ? missing.parent_path() : fs::path(".");
-  for (fs::directory_iterator at(above, unreadable), end; !unreadable && at != end;
-       at.increment(unreadable))
-    if (std::error_code unknown; at->is_directory(unknown))
-      names.push_back(at->path().filename().string());
-  // suggestion() takes the first of those that begin as the missing one does, or are its beginning.
-  const std::string typed = missing.filename().string();
-  std::ranges::sort(names, {}, [&](const std::string& name) {
-    return std::pair(edit_distance(typed, name), name);
-  });
-  const std::string parent = missing.has_parent_path() ? (missing.parent_path() / "").string() : "";
-  return suggestion(typed, names, parent);
 }
 
 const Format& format_of(const std::string& spec) {

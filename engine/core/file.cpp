@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "engine/core/error.h"
 #include "engine/core/phase.h"
+#include "engine/core/text.h"
 
 namespace warpstep {
 namespace {
@@ -248,6 +250,25 @@ void write_atomically(const std::filesystem::path& path,
 void write_atomically(const std::filesystem::path& path, std::string_view content) {
   const std::span<const std::byte> part = std::as_bytes(std::span(content));
   write_atomically(path, std::span(&part, 1));
+}
+
+std::string nearest_folder(std::filesystem::path missing) {
+  namespace fs = std::filesystem;
+  if (!missing.has_filename()) missing = missing.parent_path();  // of "DIR/"
+  std::vector<std::string> names;
+  std::error_code unreadable;
+  const fs::path above = missing.has_parent_path() ? missing.parent_path() : fs::path(".");
+  for (fs::directory_iterator at(above, unreadable), end; !unreadable && at != end;
+       at.increment(unreadable))
+    if (std::error_code unknown; at->is_directory(unknown))
+      names.push_back(at->path().filename().string());
+  // suggestion() takes the first of those that begin as the missing one does, or are its beginning.
+  const std::string typed = missing.filename().string();
+  std::ranges::sort(names, {}, [&](const std::string& name) {
+    return std::pair(edit_distance(typed, name), name);
+  });
+  const std::string parent = missing.has_parent_path() ? (missing.parent_path() / "").string() : "";
+  return suggestion(typed, names, parent);
 }
 
 }  // namespace warpstep

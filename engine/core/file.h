@@ -52,6 +52,10 @@ std::size_t write_all(int file, std::span<const std::byte> bytes,
 // and no link is followed, so that nobody can redirect the bytes. -1, with errno set, on failure.
 int create_file(const std::filesystem::path& path);
 
+// "; did you mean DIR?" for a folder beside the missing one whose name is nearly its own; else
+// empty.
+std::string nearest_folder(std::filesystem::path missing);
+
 // Why this folder is not private to the calling user: a link, another owner, or a mode with one of
 // the bits of `not_for_others` (022: nobody else may change it; 077: nor read it). Empty: it is
 // private.

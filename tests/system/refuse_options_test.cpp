@@ -199,6 +199,8 @@ TEST_F(Refuse, PlacesThatCannotBeWritten) {
 TEST_F(Refuse, RunsThatEvalCannotRead) {
   expect_refused({"eval", out_}, 1,
                  HasSubstr(out_ + ": there is no such run directory or checkpoint"));
+  fs::create_directory(out_ + "-1");
+  expect_refused({"eval", out_ + "-l"}, 1, HasSubstr("; did you mean " + out_ + "-1?"));
   expect_refused({"eval", data_}, 1,
                  HasSubstr(data_ + ": is not a run directory: it has no checkpoint"));
   expect_refused({"eval", out_, "--split", "valid"}, 2,

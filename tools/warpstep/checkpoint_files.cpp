@@ -78,8 +78,11 @@ std::string_view name_before_aside(std::string_view name) {
 }
 
 fs::path newest_checkpoint(const fs::path& run) {
+  if (!fs::exists(run))
+    fail<DataError>("{}: there is no such run directory or checkpoint{}", run.string(),
+                    nearest_folder(run));
   if (!fs::is_directory(run))
-    fail<DataError>("{}: there is no such run directory or checkpoint", run.string());
+    fail<DataError>("{}: is neither a run directory nor a checkpoint", run.string());
   const std::vector<fs::path> all = checkpoints(run);
   if (!all.empty()) return all.back();
   if (fs::exists(run / best_name)) return run / best_name;

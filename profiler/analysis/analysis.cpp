@@ -237,12 +237,14 @@ void note_slow_machine(const View& view, const Peaks& peaks, const Contention& f
   if (peaks.flops_now <= 0 || peaks.flops_now >= least_of_best * peaks.flops_per_second) return;
   if (found.is_much(found.others_share.value_or(0)) || found.is_much(found.stolen_share)) return;
   if (found.team_cpus > 0 && found.team_cpus < kernel_threads(view)) return;  // they take turns
-  trust.notes.push_back(
-      fmt::format("when the run ended, this machine reached {} of the best peak seen on it ({} of "
-                  "{}): its clocks are lower, or its host runs other work on the same cores",
-                  quantity(peaks.flops_now / peaks.flops_per_second, Unit::share),
-                  quantity(peaks.flops_now, Unit::per_second_flops),
-                  quantity(peaks.flops_per_second, Unit::per_second_flops)));
+  const bool on_host = view.session.computes_on_host();
+  trust.notes.push_back(fmt::format(
+      "when the run ended, this {} reached {} of the best peak seen on it ({} of {}): {}",
+      on_host ? "machine" : "GPU", quantity(peaks.flops_now / peaks.flops_per_second, Unit::share),
+      quantity(peaks.flops_now, Unit::per_second_flops),
+      quantity(peaks.flops_per_second, Unit::per_second_flops),
+      on_host ? "its clocks are lower, or its host runs other work on the same cores"
+              : "its clocks or its power limit are lower, or others use it"));
   trust.is_disturbed = true;
 }
 

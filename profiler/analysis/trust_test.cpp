@@ -285,6 +285,9 @@ TEST(Trust, TellsThatTheMachineIsSlowerThanAtItsBest) {
   EXPECT_THAT(trust.notes, slow);
   EXPECT_TRUE(trust.is_disturbed);
   EXPECT_FALSE(analyse(ended_at(9e11).build()).trust.is_disturbed);
+  SessionBuilder gpu = ended_at(6e11);
+  gpu.gpu();
+  EXPECT_THAT(analyse(gpu.build()).trust.notes, Contains(HasSubstr("this GPU reached 60.0 %")));
   // What other programs explain is reported as such.
   SessionBuilder busy = ended_at(6e11);
   busy.raw().stamp["cpu"]["cores"] = 2;

@@ -43,12 +43,22 @@ bool is_of_updates(std::string_view op) {
 }
 
 struct CallEvent {  // of a call in a step
-  std::uint32_t call = 0, step = 0, correlation = 0;
+  std::uint32_t call = 0, step = 0;
   std::uint64_t ns = 0;
   friend bool operator<(const CallEvent& a, const CallEvent& b) {
-    return std::tie(a.call, a.step, a.correlation) < std::tie(b.call, b.step, b.correlation);
+    return std::tie(a.call, a.step) < std::tie(b.call, b.step);
   }
 };
+
+// When the calls of steps are recorded as a graph: their spans are no runs.
+IntervalSet captures(const View& view) {
+  std::vector<Interval> captures;
+  if (!view.session.computes_on_host())
+    for (const Span& span : view.session.spans)
+      if (view.session.kind(span) == Kind::range && view.session.name(span.name) == "capture")
+        captures.push_back({span.begin_ns, span.end_ns});
+  return IntervalSet(std::move(captures));
+}
 
 class Finder {
  public:
@@ -57,6 +67,7 @@ class Finder {
         session_(view.session),
         steps_(view.recorded),
         exchanges_(exchanges_in_calls(view)),
+        captures_(captures(view)),
         calls_(calls),
         update_(steps_per_update(view.session)),
         times_{std::vector<CallTimes>(calls), {}} {}
@@ -71,6 +82,7 @@ class Finder {
       if (const Activity& activity = session_.activities[i];
           is_on_device(activity) && !(activity.what == What::graph && skips_graphs))
         take(activity, divided[i], tensor);
+    count_launches();
     std::sort(events_.begin(), events_.end());
     for (std::size_t i = 0; i < events_.size();) i = take_step(i);
     for (CallTimes& times : times_.calls) std::sort(times.step_ns.begin(), times.step_ns.end());
@@ -92,14 +104,14 @@ class Finder {
     CallTimes& times = of(span.arg);
     const std::uint64_t ns =
         span.end_ns - span.begin_ns - exchanges_.within(span.begin_ns, span.end_ns);
-    ++times.count;
+    if (!captures_.has(span.begin_ns)) ++times.count;
     if (!session_.computes_on_host()) {
       times.host_ns += ns;
       return;
     }
     times.kernels_ns += ns;
     times.divided_ns += static_cast<double>(ns);
-    add(span.arg, step, 0, ns);
+    add(span.arg, step, ns);
   }
 
   void take(const Activity& activity, double divided_ns, const std::vector<bool>& tensor) {
@@ -107,8 +119,10 @@ class Finder {
     const std::uint64_t call = call_of(activity).value_or(calls_);
     if (step < 0 || returns_at_once(call, step)) return;
     const std::uint64_t ns = activity.end_ns - activity.start_ns;
-    add(call, step, activity.correlation, ns);
+    add(call, step, ns);
     CallTimes& times = of(call);
+    if (activity.graph_node != 0 || times.count == 0)
+      launches_.emplace_back(events_.back().call, activity.correlation);
     times.divided_ns += divided_ns;
     if (activity.what != What::kernel) return;
     times.kernels_ns += ns;
@@ -116,29 +130,30 @@ class Finder {
     if (tensor[activity.name]) times.has_tensor_kernels = true;
   }
 
-  void add(std::uint64_t call, int step, std::uint32_t correlation, std::uint64_t ns) {
+  void add(std::uint64_t call, int step, std::uint64_t ns) {
     events_.push_back({static_cast<std::uint32_t>(std::min<std::uint64_t>(call, calls_)),
-                       static_cast<std::uint32_t>(step), correlation, ns});
+                       static_cast<std::uint32_t>(step), ns});
+  }
+
+  // The host's spans count the runs of a call, but for those in a graph: there the launches that
+  // ran a kernel of it do, each once, also where a step ends between two of its kernels.
+  void count_launches() {
+    std::sort(launches_.begin(), launches_.end());
+    launches_.erase(std::unique(launches_.begin(), launches_.end()), launches_.end());
+    for (const auto& [call, correlation] : launches_) ++of(call).count;
   }
 
   // All of one call in one step from `first` on; the next one.
   std::size_t take_step(std::size_t first) {
     CallTimes& times = of(events_[first].call);
-    std::uint64_t ns = 0, launches = 1;
+    std::uint64_t ns = 0;
     std::size_t i = first;
     for (; i < events_.size() && events_[i].call == events_[first].call &&
            events_[i].step == events_[first].step;
-         ++i) {
+         ++i)
       ns += events_[i].ns;
-      if (i > first && events_[i].correlation != events_[i - 1].correlation) ++launches;
-    }
     times.total_ns += ns;
     times.step_ns.push_back(ns);
-    // The host's spans count runs; a replayed graph has none, but one launch for all its kernels.
-    has_spans_.resize(calls_ + 1, -1);
-    signed char& has = has_spans_[std::min<std::size_t>(events_[first].call, calls_)];
-    if (has < 0) has = times.count > 0 ? 1 : 0;
-    if (has == 0) times.count += launches;
     return i;
   }
 
@@ -152,12 +167,12 @@ class Finder {
   const View& view_;
   const Session& session_;
   const StepIndex& steps_;
-  IntervalSet exchanges_;
+  IntervalSet exchanges_, captures_;
   std::size_t calls_;
   std::size_t update_;  // steps of one
   AllTimes times_;
   std::vector<CallEvent> events_;
-  std::vector<signed char> has_spans_;  // by call; -1: not asked yet
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> launches_;  // call and correlation
 };
 
 AllTimes find_times(const View& view, std::size_t calls) {
@@ -191,7 +206,7 @@ Peaks find_peaks(const View& view) {
   const Json& peaks = view.session.peaks;
   return {.flops_per_second = flops(peaks),
           .bytes_per_second = std::max(0.0, fields::number(peaks, "bytes_per_second")),
-          .flops_now = view.session.computes_on_host() ? flops(fields::child(peaks, "now")) : 0};
+          .flops_now = flops(fields::child(peaks, "now"))};
 }
 
 // The shortest time in which a machine of these peaks does it (Williams et al., "Roofline", 2009:

@@ -14,8 +14,7 @@ namespace warpstep::profiler {
 struct Peaks {
   double flops_per_second = 0;  // in the program's dtype; 0: not known
   double bytes_per_second = 0;
-  double flops_now =
-      0;  // what a host reached when the run ended, if less; 0: the same, or not known
+  double flops_now = 0;  // what was reached when the run ended, if less; 0: the same, or not known
 };
 
 // A call of the program; one without a name collects device time that belongs to none.

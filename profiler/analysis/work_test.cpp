@@ -265,21 +265,48 @@ TEST(Work, SaysWhyTensorCoresAreNotUsed) {
   EXPECT_EQ(reasons("bf16"), (Texts{"no", "no: few outputs", ""}));
 }
 
+// A graph of the call 1 with two kernels, launched at `at`, that run in these two spans of time.
+void replay(SessionBuilder& builder, double at, Interval first, Interval second) {
+  builder.launch(at, at + 5, What::kernel, "a", static_cast<double>(first.begin_ns),
+                 static_cast<double>(first.end_ns), 7, 1);
+  builder.last_activity().graph_node = 5;
+  const std::uint32_t launch = builder.last_activity().correlation;
+  builder.launch(at, at + 5, What::kernel, "b", static_cast<double>(second.begin_ns),
+                 static_cast<double>(second.end_ns), 7, 1);
+  builder.last_activity().graph_node = 6;
+  builder.last_activity().correlation = launch;
+}
+
 TEST(Work, CountsReplaysOfAGraphOnce) {
   SessionBuilder builder;
   builder.gpu().step(1, 0, 100).step(2, 100, 200).window(1, 2, 0, 200, true);
   builder.raw().program = four_calls();
-  for (const double s : {0.0, 100.0}) {
-    builder.launch(s, s + 5, What::kernel, "a", s + 10, s + 20, 7, 1);
-    builder.last_activity().graph_node = 5;
-    const std::uint32_t launch = builder.last_activity().correlation;
-    builder.launch(s, s + 5, What::kernel, "b", s + 20, s + 50, 7, 1);
-    builder.last_activity().graph_node = 6;
-    builder.last_activity().correlation = launch;
-  }
+  replay(builder, 0, {10, 20}, {20, 50});
+  replay(builder, 100, {110, 120}, {120, 150});
   const Work work = find_work(builder.build());
   EXPECT_EQ(work.calls[0].count, 2U);
   EXPECT_DOUBLE_EQ(work.calls[0].ns, 40e3);
+}
+
+TEST(Work, CountsAReplayOnceWhereAStepEndsWithinACall) {
+  SessionBuilder builder;
+  builder.gpu().step(1, 0, 100).step(2, 100, 200).window(1, 2, 0, 200, true);
+  builder.raw().program = four_calls();
+  replay(builder, 0, {10, 20}, {20, 50});
+  replay(builder, 60, {90, 98}, {101, 120});
+  EXPECT_EQ(find_work(builder.build()).calls[0].count, 2U);
+}
+
+TEST(Work, CountsCallsThatRunByThemselvesBesideReplays) {
+  SessionBuilder builder;
+  builder.gpu().step(1, 0, 100).step(2, 100, 200).step(3, 200, 300).window(1, 3, 0, 300, true);
+  builder.raw().program = four_calls();
+  builder.span(Kind::call, "conv1", 5, 10).launch(6, 8, What::kernel, "a", 10, 20, 7, 1);
+  // Recording a graph makes the calls' spans, and runs nothing.
+  builder.span(Kind::range, "capture", 100, 120).span(Kind::call, "conv1", 105, 110);
+  replay(builder, 120, {130, 140}, {140, 150});
+  replay(builder, 200, {210, 220}, {220, 250});
+  EXPECT_EQ(find_work(builder.build()).calls[0].count, 3U);
 }
 
 TEST(Work, ListsKernelsByLaunch) {

@@ -110,7 +110,14 @@ bool overlaps(const Window& window, const std::vector<Interval>& traced) {
 std::vector<Window> traced_windows(const Session& session, std::optional<std::uint32_t> trainer) {
   const std::vector<Interval> traced = traced_times(session, trainer);
   std::vector<Window> windows = complete_windows(session);
-  std::erase_if(windows, [&](const Window& window) { return !overlaps(window, traced); });
+  // What a device still did after a deep window is recorded too. A past that was kept from then on
+  // would have that work, and idle steps after it.
+  const bool has_deep = !session.computes_on_host() &&
+                        std::any_of(windows.begin(), windows.end(),
+                                    [](const Window& window) { return window.deep != 0; });
+  std::erase_if(windows, [&](const Window& window) {
+    return (has_deep && window.deep == 0) || !overlaps(window, traced);
+  });
   return windows;
 }
 

@@ -100,6 +100,20 @@ TEST(CountedSteps, AreThoseOfCompleteWindowsWithoutTracedActivity) {
   EXPECT_EQ(view.windows.size(), 2U);
 }
 
+TEST(CountedSteps, AreNotThoseOfAPastThatBeginsWithTheEndOfADeepWindowsWork) {
+  SessionBuilder builder;
+  builder.gpu().window(1, 2, 0, 2000, true).window(3, 5, 2000, 5000);
+  for (int step = 1; step <= 5; ++step)
+    builder.step(static_cast<std::uint64_t>(step), 1000 * (step - 1), 1000 * step);
+  builder.raw().windows[1].past = 1;
+  for (const double at : {100, 1100, 2100})
+    builder.launch(at, at + 5, What::kernel, "k", at + 10, at + 900);
+  const Session session = builder.build();
+  const View view(session);
+  EXPECT_THAT(view.counted, ElementsAre(0, 1));
+  EXPECT_EQ(view.recorded.size(), 2U);
+}
+
 TEST(CountedSteps, LeaveOutTheFirstWithoutWindows) {
   SessionBuilder builder = two_windows();
   builder.raw().windows.clear();

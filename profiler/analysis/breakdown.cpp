@@ -12,6 +12,21 @@ namespace warpstep::profiler {
 
 namespace {
 
+// Each launch of a graph whose kernels were recorded, from its first to its last one.
+std::vector<Interval> graph_times(const Session& session) {
+  std::unordered_map<std::uint32_t, Interval> by_launch;
+  for (const Activity& a : session.activities) {
+    if (a.graph_node == 0 || !is_on_device(a)) continue;
+    Interval& whole =
+        by_launch.try_emplace(a.correlation, Interval{a.start_ns, a.end_ns}).first->second;
+    whole.begin_ns = std::min(whole.begin_ns, a.start_ns);
+    whole.end_ns = std::max(whole.end_ns, a.end_ns);
+  }
+  std::vector<Interval> times;
+  for (const auto& [launch, whole] : by_launch) times.push_back(whole);
+  return merged(std::move(times));
+}
+
 class Collector {
  public:
   Collector(const View& view, const ReportRules& options)
@@ -46,17 +61,7 @@ class Collector {
   // for meanwhile lengthens no step.
   void leave_out_graphs() {
     if (counts_graphs_ || session_.computes_on_host()) return;
-    std::unordered_map<std::uint32_t, Interval> by_launch;
-    for (const Activity& a : session_.activities) {
-      if (a.graph_node == 0 || !is_on_device(a)) continue;
-      Interval& whole =
-          by_launch.try_emplace(a.correlation, Interval{a.start_ns, a.end_ns}).first->second;
-      whole.begin_ns = std::min(whole.begin_ns, a.start_ns);
-      whole.end_ns = std::max(whole.end_ns, a.end_ns);
-    }
-    std::vector<Interval> graphs;
-    for (const auto& [launch, whole] : by_launch) graphs.push_back(whole);
-    graphs = merged(std::move(graphs));
+    const std::vector<Interval> graphs = graph_times(session_);
     for (const Category category :
          {Category::runtime, Category::data, Category::sync, Category::cpu}) {
       std::vector<Interval>& of = of_[static_cast<std::size_t>(category)];
@@ -253,6 +258,47 @@ void take_core_wait(Parts& parts, std::uint64_t ns, bool computes_on_host) {
 
 namespace {
 
+// Waits for a core of a thread that works ahead of a device. They lengthen a step as far as the
+// device has nothing to do; what the thread then sleeps until the device is done would have been
+// longer without them.
+class WaitsAheadOfDevice {
+ public:
+  explicit WaitsAheadOfDevice(const View& view) {
+    std::vector<Interval> busy = graph_times(view.session), slept;
+    for (const Activity& a : view.session.activities) {
+      if (is_on_device(a)) busy.push_back({a.start_ns, a.end_ns});
+      if (a.what == What::sync && is_of_thread(view.session, a, view.trainer))
+        slept.push_back({a.start_ns, a.end_ns});
+    }
+    for (const Span& span : view.session.spans)
+      if (span.thread == view.trainer && view.session.kind(span) == Kind::sync)
+        slept.push_back({span.begin_ns, span.end_ns});
+    hidden_ = IntervalSet(intersection(merged(busy), merged(std::move(slept))));
+    busy_ = IntervalSet(std::move(busy));
+  }
+
+  void take(Parts& parts, const Interval& step, std::uint64_t ns) const {
+    const auto at = [&](Category c) -> std::uint64_t& {
+      return parts[static_cast<std::size_t>(c)];
+    };
+    const std::uint64_t busy = busy_.within(step.begin_ns, step.end_ns);
+    const auto idle = static_cast<double>(step.end_ns - step.begin_ns - busy);
+    if (idle <= 0) return;
+    const auto hidden = static_cast<double>(hidden_.within(step.begin_ns, step.end_ns));
+    // Gaps between a graph's kernels are of the device.
+    const std::uint64_t worked = at(Category::kernel) + at(Category::copy) + at(Category::memset) +
+                                 at(Category::communication);
+    const std::uint64_t in_graphs = std::min(at(Category::other), busy - std::min(busy, worked));
+    at(Category::other) -= in_graphs;
+    take_core_wait(
+        parts, static_cast<std::uint64_t>(static_cast<double>(ns) * idle / (idle + hidden)), false);
+    at(Category::other) += in_graphs;
+  }
+
+ private:
+  IntervalSet busy_, hidden_;
+};
+
 Parts recorded_totals(const Step& step) {
   Parts parts{};
   const auto at = [&](Category c) -> std::uint64_t& { return parts[static_cast<std::size_t>(c)]; };
@@ -301,11 +347,15 @@ Breakdown break_down(const View& view, const ReportRules& options) {
     const std::vector<Parts> parts = sweep(times, by_category(view, options));
     const std::vector<std::uint64_t> waits =
         options.tb_compatible ? std::vector<std::uint64_t>() : core_waits(view);
+    const WaitsAheadOfDevice ahead(view);
     for (std::size_t i = 0; i < recorded.size(); ++i) {
       StepParts& step = breakdown.steps[recorded[i]];
       step.time = times[i];
       step.parts = parts[i];
-      if (!waits.empty()) take_core_wait(step.parts, waits[i], session.computes_on_host());
+      if (!waits.empty() && session.computes_on_host())
+        take_core_wait(step.parts, waits[i], true);
+      else if (!waits.empty())
+        ahead.take(step.parts, times[i], waits[i]);
       step.from_spans = true;
     }
   }

@@ -178,6 +178,32 @@ TEST(CoreWait, OfEachStepIsRecordedByTheTrainer) {
   EXPECT_EQ(break_down(session, {.tb_compatible = true}).steps[0].parts[wait], 0U);
 }
 
+// The host's wait for a core in a step of 100 us on a device, as that became part of the step.
+std::uint64_t core_wait_on_device(SessionBuilder& builder, std::uint64_t us) {
+  builder.step(1, 0, 100).window(1, 1, 0, 100, true);
+  builder.span(Kind::counter, "core wait ns", 100 - 1, 100 - 1, 0, us * 1000);
+  return break_down(builder.build()).steps[0].parts[static_cast<std::size_t>(Category::core_wait)];
+}
+
+TEST(CoreWait, BesideADeviceCountsWhereThatHadNothingToDo) {
+  SessionBuilder starved;  // nothing but the wait is between its two kernels
+  starved.gpu().launch(1, 2, What::kernel, "a", 10, 20).launch(80, 82, What::kernel, "a", 90, 100);
+  EXPECT_EQ(core_wait_on_device(starved, 50), 50'000U);
+
+  // A graph that was launched early: its gap of 20 us is the device's own.
+  SessionBuilder ahead;
+  ahead.gpu().launch(1, 2, What::kernel, "a", 0, 40).launch(1, 2, What::kernel, "b", 60, 100);
+  std::uint64_t node = 0;
+  for (Activity& activity : ahead.raw().activities)
+    if (activity.what == What::kernel) activity.correlation = 7, activity.graph_node = ++node;
+  EXPECT_EQ(core_wait_on_device(ahead, 50), 0U);
+
+  // The host sleeps for 60 us until the device is done, which is idle for 20: it has time to spare.
+  SessionBuilder spare;
+  spare.gpu().launch(1, 2, What::kernel, "a", 20, 100).span(Kind::sync, "wait", 40, 100);
+  EXPECT_EQ(core_wait_on_device(spare, 40), 10'000U);
+}
+
 // What the trainer reads after an evaluation is of that as well.
 TEST(CoreWait, BetweenStepsIsNotLost) {
   SessionBuilder builder;

@@ -15,7 +15,7 @@
 namespace warpstep::profiler {
 namespace {
 
-constexpr std::array<std::pair<std::uint64_t, const char*>, 5> reasons{{{0x04, "power cap"},
+constexpr std::array<std::pair<std::uint64_t, const char*>, 5> reasons{{{0x04, power_cap.data()},
                                                                         {0x08, "hardware slowdown"},
                                                                         {0x20, "thermal"},
                                                                         {0x40, "hardware thermal"},
@@ -87,7 +87,8 @@ namespace {
 // What ran on one device, clipped to the recorded steps.
 struct Ran {
   std::vector<Interval> kernels, copies;  // merged
-  double occupied_ns = 0, weight_ns = 0, tensor_ns = 0;
+  double occupied_ns = 0, weight_ns = 0;
+  double tensor_ns = 0, computing_ns = 0;  // the latter without exchanges between ranks
   std::vector<std::pair<std::uint64_t, std::int64_t>> blocks;  // (ns, blocks that begin or end)
 };
 
@@ -112,8 +113,15 @@ Launch launch_of(const Activity& kernel) {
   return {kernel.grid, kernel.block, kernel.registers, kernel.smem_static + kernel.smem_dynamic};
 }
 
+enum class Units : std::uint8_t { exchange, plain, tensor };
+
+Units units_of(std::string_view kernel) {
+  if (is_communication(kernel)) return Units::exchange;
+  return uses_tensor_cores(kernel) ? Units::tensor : Units::plain;
+}
+
 // The part of a kernel's time within the steps, usually one piece.
-void add_kernel(const Device& device, const Activity& kernel, bool is_on_tensor_cores,
+void add_kernel(const Device& device, const Activity& kernel, Units units,
                 const std::vector<Interval>& times, Ran& ran) {
   const Interval whole{kernel.start_ns, kernel.end_ns};
   const auto first =
@@ -128,7 +136,8 @@ void add_kernel(const Device& device, const Activity& kernel, bool is_on_tensor_
     ran.kernels.push_back(piece);
     ran.occupied_ns += occupied * ns;
     ran.weight_ns += ns;
-    if (is_on_tensor_cores) ran.tensor_ns += ns;
+    if (units == Units::tensor) ran.tensor_ns += ns;
+    if (units != Units::exchange) ran.computing_ns += ns;
     ran.blocks.emplace_back(piece.begin_ns, blocks);
     ran.blocks.emplace_back(piece.end_ns, -blocks);
   }
@@ -136,13 +145,13 @@ void add_kernel(const Device& device, const Activity& kernel, bool is_on_tensor_
 
 Ran find_ran(const Session& session, const Device& device, const std::vector<Interval>& times) {
   Ran ran;
-  std::vector<signed char> tensor(session.names.size(), -1);  // by name; -1: not asked yet
+  std::vector<std::optional<Units>> units(session.names.size());  // by name, once asked
   for (const Activity& a : session.activities) {
     if (a.device != device.id) continue;
     if (a.what == What::copy) ran.copies.push_back({a.start_ns, a.end_ns});
     if (a.what != What::kernel) continue;
-    if (tensor[a.name] < 0) tensor[a.name] = uses_tensor_cores(session.name(a.name)) ? 1 : 0;
-    add_kernel(device, a, tensor[a.name] == 1, times, ran);
+    if (!units[a.name]) units[a.name] = units_of(session.name(a.name));
+    add_kernel(device, a, *units[a.name], times, ran);
   }
   ran.kernels = merged(std::move(ran.kernels));
   ran.copies = intersection(merged(std::move(ran.copies)), times);
@@ -193,16 +202,41 @@ void find_timeline(const std::vector<Interval>& times, const std::vector<Interva
   }
 }
 
+// When kernels were launched. cublasLt's launches may have no record: theirs were before the next
+// recorded one, and where that came after the kernel began, the device had caught up with the host.
+class LaunchTimes {
+ public:
+  explicit LaunchTimes(const View& view) : view_(view) {
+    for (const Activity& activity : view.session.activities)
+      if (activity.what == What::api)
+        recorded_.emplace_back(activity.correlation, activity.start_ns);
+    std::sort(recorded_.begin(), recorded_.end());
+  }
+
+  // 0: not known.
+  std::uint64_t of(const Activity& kernel) const {
+    if (const Activity* launch = view_.launches.find(kernel.correlation)) return launch->start_ns;
+    if (kernel.graph_node != 0) return 0;
+    const auto next = std::lower_bound(recorded_.begin(), recorded_.end(),
+                                       std::pair{kernel.correlation, std::uint64_t{0}});
+    return next == recorded_.end() ? 0 : std::min(next->second, kernel.start_ns);
+  }
+
+ private:
+  const View& view_;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> recorded_;  // correlation, begin
+};
+
 // A gap is due to the launch when that began only after the previous kernel had ended.
 void find_gaps(const View& view, const std::vector<Interval>& waits, std::uint32_t device,
                DeviceMetrics& metrics) {
+  const LaunchTimes launches(view);
   std::uint64_t end = 0;
   std::vector<Interval> late, other;
   for (const Activity& kernel : view.session.activities) {
     if (kernel.what != What::kernel || kernel.device != device) continue;
     if (end != 0 && kernel.start_ns > end) {
-      const Activity* launch = view.launches.find(kernel.correlation);
-      auto& gaps = launch != nullptr && launch->start_ns > end ? late : other;
+      auto& gaps = launches.of(kernel) > end ? late : other;
       gaps.push_back({end, kernel.start_ns});
     }
     end = std::max(end, kernel.end_ns);
@@ -232,7 +266,7 @@ DeviceMetrics metrics_of(const View& view, const std::vector<Interval>& waits, c
   metrics.utilization = share(static_cast<double>(total_ns(ran.kernels)), all);
   metrics.sm_efficiency = share(busy_multiprocessors_ns(ran, device), all);
   metrics.occupancy = share(ran.occupied_ns, ran.weight_ns);
-  metrics.tensor_core_share = share(ran.tensor_ns, ran.weight_ns);
+  metrics.tensor_core_share = share(ran.tensor_ns, ran.computing_ns);
   metrics.copy_share = share(static_cast<double>(total_ns(ran.copies)), all);
   find_timeline(times, ran.kernels, metrics);
   find_gaps(view, waits, device.id, metrics);

@@ -19,6 +19,8 @@ struct Throttle {
   std::string why;   // "power cap, thermal"
 };
 
+inline constexpr std::string_view power_cap = "power cap";  // as `why`: nothing else
+
 // From the samples "gpu N throttle reasons", a mask of nvml.h's nvmlClocksEventReason*: those that
 // slow a busy GPU, not idleness and not clocks set by a user.
 std::vector<Throttle> throttled(const Session& session);
@@ -74,7 +76,7 @@ struct DeviceMetrics {  // over the recorded steps, without what lies between th
   double utilization = 0;        // of 1: some kernel runs
   double sm_efficiency = 0;      // of 1: integral of min(1, blocks per multiprocessor)
   double occupancy = 0;          // of 1: estimated, weighted by time
-  double tensor_core_share = 0;  // of 1, of the kernels' time
+  double tensor_core_share = 0;  // of 1, of the kernels' time but exchanges'
   double copy_share = 0;         // of 1: copies run
   std::vector<double> timeline;  // utilisation in at most 100 buckets
   std::uint64_t bucket_ns = 0;   // a power of 10 of us

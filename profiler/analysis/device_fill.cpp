@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "profiler/analysis/breakdown.h"
 #include "profiler/analysis/device.h"
 
 namespace warpstep::profiler {
@@ -20,12 +21,13 @@ struct Event {
   }
 };
 
-// Begins and ends of a device's kernels that begin in recorded steps.
+// Begins and ends of a device's kernels that begin in recorded steps, without exchanges between
+// ranks: those need few blocks.
 std::vector<Event> events_of(const View& view, std::uint32_t device) {
   std::vector<Event> events;
   for (const Activity& a : view.session.activities) {
     if (a.what != What::kernel || a.device != device || a.start_ns >= a.end_ns ||
-        view.recorded.at(a.start_ns) < 0)
+        view.recorded.at(a.start_ns) < 0 || is_communication(view.session.name(a.name)))
       continue;
     const auto call = call_of(a);
     const Event begin{a.start_ns, true, static_cast<std::int64_t>(blocks_of(a)),

@@ -65,6 +65,23 @@ TEST(DeviceMetrics, TellsLateLaunchesFromOtherGaps) {
   EXPECT_EQ(metrics.other_gap_ns, 10'000U);
 }
 
+// cublasLt's kernels: only the correlations of the launches around it say when it was launched.
+TEST(DeviceMetrics, KnowsLateLaunchesWithoutARecord) {
+  const auto late_gap = [](double next_launch) {
+    SessionBuilder builder;
+    builder.gpu().step(1, 0, 200).window(1, 1, 0, 200, true);
+    builder.launch(0, 5, What::kernel, "a", 10, 20).launch(50, 60, What::kernel, "nvjet", 70, 80);
+    builder.launch(next_launch, next_launch + 5, What::kernel, "b", 90, 100);
+    std::erase_if(builder.raw().activities, [](const Activity& activity) {
+      return activity.what == What::api && activity.start_ns == SessionBuilder::at(50);
+    });
+    return device_metrics(builder.build())[0].launch_gap_ns;
+  };
+  EXPECT_EQ(late_gap(8), 0U) << "before a ended: the gaps are the device's";
+  EXPECT_EQ(late_gap(65), 50'000U);
+  EXPECT_EQ(late_gap(85), 60'000U) << "no later launch was made when nvjet began; b came late, too";
+}
+
 TEST(DeviceMetrics, ALaunchThatWaitedForDataIsNotLate) {
   SessionBuilder builder;
   builder.gpu().step(1, 0, 100).window(1, 1, 0, 100, true);

@@ -187,6 +187,13 @@ void find_throttling(const Facts& facts, std::vector<Finding>& findings) {
             fmt::format("{} in {} of the samples", gpu.why, quantity(gpu.share, Unit::share)),
         .advice =
             "check cooling and the power limit; do not compare this run's figures with others"};
+    if (gpu.why == power_cap) {
+      finding.text =
+          fmt::format("GPU {} lowered its clocks to stay within its power limit.", gpu.gpu);
+      finding.advice =
+          "this is normal where a GPU is busy; compare this run with others of the same limit "
+          "(nvidia-smi -q -d POWER)";
+    }
     const MetricLevel clock = metric_level(facts.view, fmt::format("gpu {} sm clock MHz", gpu.gpu));
     const Json* const stamped = stamped_gpu(facts.session, gpu.gpu);
     const double most = stamped == nullptr ? 0 : fields::number(*stamped, "max_sm_clock_mhz");

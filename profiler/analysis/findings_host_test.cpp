@@ -132,8 +132,12 @@ TEST(HostFindings, ClockThrottling) {
   sample(10, 4);
   for (int i = 0; i < 10; ++i) sample(20 + i, 1);  // idle is no reason
   EXPECT_FALSE(c.finding("clock-throttling"));     // 1 in 11
-  sample(50, 0x40);
+  sample(40, 4);
   ASSERT_TRUE(c.finding("clock-throttling"));
+  EXPECT_THAT(c.finding("clock-throttling")->text, HasSubstr("to stay within its power limit"));
+  sample(50, 0x40);
+  EXPECT_THAT(c.finding("clock-throttling")->text, HasSubstr("throttled its clocks"));
+  EXPECT_THAT(c.finding("clock-throttling")->advice, HasSubstr("check cooling"));
   EXPECT_THAT(c.finding("clock-throttling")->evidence, HasSubstr("power cap, hardware thermal"));
   EXPECT_EQ(c.finding("clock-throttling")->gain_ns, 0);
   c.builder.sample("gpu 0 sm clock MHz", 20, 1485);

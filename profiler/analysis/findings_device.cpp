@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <map>
 #include <set>
 
+#include "profiler/analysis/device_waits.h"
 #include "profiler/analysis/findings.h"
 #include "profiler/analysis/loading.h"
 #include "profiler/analysis/scope.h"
@@ -33,77 +33,6 @@ double launch_gaps(const Facts& facts) {
 
 bool is_launch_bound(const Facts& facts) {
   return !facts.on_host && launch_gaps(facts) > least_launch_gaps * facts.step_ns;
-}
-
-// The ranges of each thread, without the steps' own.
-class Ranges {
- public:
-  explicit Ranges(const Session& session) : session_(session), of_(session.threads.size()) {
-    std::vector<const Span*> spans;
-    for (const Span& span : session.spans)
-      if (session.kind(span) == Kind::range && session.name(span.name) != "step")
-        spans.push_back(&span);
-    std::ranges::stable_sort(spans,
-                             [](const Span* a, const Span* b) { return begins_outside(*a, *b); });
-    for (const Span* const span : spans) {
-      of_[span->thread].times.push_back({span->begin_ns, span->end_ns});
-      of_[span->thread].names.push_back(span->name);
-    }
-    for (OfThread& one : of_) one.nesting = nest(one.times);
-  }
-
-  // The innermost one around this time; "" for none.
-  std::string around(std::uint32_t thread, std::uint64_t begin_ns, std::uint64_t end_ns) const {
-    if (thread >= of_.size()) return "";
-    const OfThread& of = of_[thread];
-    const auto after =
-        std::ranges::upper_bound(of.nesting.slices, begin_ns, {}, &TimeSlice::begin_ns);
-    if (after == of.nesting.slices.begin() || begin_ns >= std::prev(after)->end_ns) return "";
-    auto item = static_cast<std::int64_t>(std::prev(after)->item);
-    while (item >= 0 && of.times[static_cast<std::size_t>(item)].end_ns < end_ns)
-      item = of.nesting.parent[static_cast<std::size_t>(item)];
-    return item < 0 ? "" : session_.name(of.names[static_cast<std::size_t>(item)]);
-  }
-
- private:
-  struct OfThread {
-    std::vector<Interval> times;
-    std::vector<std::uint32_t> names;
-    NestedSlices nesting;
-  };
-  const Session& session_;
-  std::vector<OfThread> of_;
-};
-
-std::uint32_t thread_of(const Session& session, std::uint32_t system) {
-  for (std::size_t i = 0; i < session.threads.size(); ++i)
-    if (session.threads[i].system == system) return static_cast<std::uint32_t>(i);
-  return static_cast<std::uint32_t>(session.threads.size());
-}
-
-// Where the host waits the longest, and its share of all of that.
-std::pair<std::string, double> longest_sync(const View& view) {
-  const Session& session = view.session;
-  const Ranges ranges(session);
-  std::map<std::string, double> by_range;
-  double all = 0;
-  const auto add = [&](std::uint32_t thread, std::uint64_t begin_ns, std::uint64_t end_ns) {
-    const auto ns = static_cast<double>(end_ns - begin_ns);
-    by_range[ranges.around(thread, begin_ns, end_ns)] += ns;
-    all += ns;
-  };
-  for (const Span& span : session.spans)
-    if (session.kind(span) == Kind::sync && view.in_steps(span.begin_ns))
-      add(span.thread, span.begin_ns, span.end_ns);
-  if (by_range.empty())
-    for (const Activity& activity : session.activities)
-      if (activity.what == What::sync && view.in_steps(activity.start_ns))
-        add(thread_of(session, activity.stream), activity.start_ns, activity.end_ns);
-  const auto longest =
-      std::max_element(by_range.begin(), by_range.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (longest == by_range.end() || all <= 0) return {"", 1};
-  return {longest->first, longest->second / all};
 }
 
 }  // namespace
@@ -176,7 +105,7 @@ void find_launch_bound(const Facts& facts, std::vector<Finding>& findings) {
 
 void find_sync_bound(const Facts& facts, std::vector<Finding>& findings) {
   if (facts.on_host || facts.share(Category::sync) <= least_sync) return;
-  const auto [range, share] = longest_sync(facts.view);
+  const auto [range, share] = longest_exposed_wait(facts.view);
   const double ns = facts.part(Category::sync);
   Finding finding{.key = "sync-bound",
                   .text = range.empty()
@@ -249,11 +178,11 @@ void find_tiny_batch(const Facts& facts, std::vector<Finding>& findings) {
       facts.part(Category::runtime) + facts.part(Category::cpu) + facts.part(Category::other);
   if (is_launch_bound(facts) || overhead < least_overhead * facts.step_ns) return;
   findings.push_back({.key = "tiny-batch",
-                      .text = "Kernels are short compared with the host's work per step.",
-                      .evidence = fmt::format("kernels {}, host alone {}",
+                      .text = "Kernels are short compared with the gaps between them.",
+                      .evidence = fmt::format("kernels {}, gaps and host alone {}",
                                               quantity(facts.part(Category::kernel), Unit::ns),
                                               facts.of_step(overhead)),
-                      .advice = "use a larger batch: it spreads the host's work over more samples",
+                      .advice = "use a larger batch: kernels grow, and the gaps do not",
                       .flag = facts.larger_batch(),
                       .gain_ns = facts.unless_waiting(overhead / 2)});
 }

@@ -63,7 +63,7 @@ TEST(DeviceFindings, PageableCopies) {
 
 // Steps of 300 us: a kernel of so many blocks for 50 us, alone or beside another one.
 std::optional<Finding> found_with(std::uint32_t blocks, bool alone, const char* op = "conv.wgrad",
-                                  bool autotune = false) {
+                                  bool autotune = false, const char* kernel = "small") {
   Case c;
   SessionBuilder builder;
   builder.gpu();  // 132 multiprocessors
@@ -76,7 +76,7 @@ std::optional<Finding> found_with(std::uint32_t blocks, bool alone, const char* 
     builder.launch(at, at + 1, What::kernel, "large", at + 2, at + (alone ? 200 : 299));
     builder.last_activity().grid = {200, 1, 1};
     builder.last_activity().external = 1;
-    builder.launch(at, at + 1, What::kernel, "small", at + 210, at + 260);
+    builder.launch(at, at + 1, What::kernel, kernel, at + 210, at + 260);
     builder.last_activity().grid = {1, 1, blocks};
     builder.last_activity().external = 2;
   }
@@ -102,6 +102,8 @@ TEST(DeviceFindings, FewBlocks) {
   EXPECT_EQ(found->gain_least_ns, 0);
   EXPECT_EQ(found_with(31, true, "conv.wgrad", true)->flag, "--batch 256");
   EXPECT_EQ(found_with(31, true, "softmax_xent")->flag, "--batch 256");
+  EXPECT_FALSE(
+      found_with(24, true, "conv.wgrad", false, "ncclDevKernel_AllReduce_Sum_f32_RING_LL"));
 }
 
 TEST(DeviceFindings, CopiesBetweenStepsAreNotOfSteps) {
@@ -163,6 +165,19 @@ TEST(DeviceFindings, SyncBoundNamesTheRange) {
   EXPECT_DOUBLE_EQ(finding.gain_ns, 45'000);
   c.options()["log_every"] = 1000;  // is seldom enough
   EXPECT_EQ(c.finding("sync-bound")->flag, "");
+}
+
+TEST(DeviceFindings, SyncBoundCountsNoWaitThatNoStepNeeds) {
+  Case c;
+  c.part(Category::sync) = 60'000;
+  c.builder.thread(99, "copier");
+  c.builder.span(Kind::range, "observers", 800, 900).span(Kind::sync, "wait", 820, 850);
+  // Another thread's, and one while kernels run.
+  c.builder.span(Kind::sync, "wait for a buffer", 0, 700, 1).span(Kind::sync, "wait", 300, 700);
+  c.builder.launch(200, 205, What::kernel, "k", 210, 790);
+  const Finding finding = *c.finding("sync-bound");
+  EXPECT_THAT(finding.text, HasSubstr("\"observers\""));
+  EXPECT_THAT(finding.evidence, HasSubstr("100.0 % of it there"));
 }
 
 TEST(DeviceFindings, SyncBoundFromTheDriversRecords) {

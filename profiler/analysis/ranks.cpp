@@ -437,10 +437,15 @@ RanksView rank_view(std::span<const Session> sessions) {
   }
   view.exchanges = exchange_rows(sessions);
   if (!hides_waits) view.slow = slow_rank(view, ranks, steps);
-  view.verdict = hides_waits
-                     ? "Who keeps the others waiting is not known: without spans a step's time "
-                       "contains its waits for other ranks; record the job with --profile spans."
-                     : verdict(view, steps.size());
+  view.verdict = verdict(view, steps.size());
+  if (hides_waits) {
+    const bool on_host = sessions.front().computes_on_host();
+    view.verdict = fmt::format(
+        "Who keeps the others waiting is not known: without {} a step's time contains its waits "
+        "for "
+        "other ranks; record the job with --profile {}.",
+        on_host ? "spans" : "kernels", on_host ? "spans" : "deep");
+  }
   if (of_job > sessions.size())
     view.verdict += fmt::format(" These are {} of {} ranks.", sessions.size(), of_job);
   for (Straggle& one : view.straggles) one.rank = view.ranks[one.rank].rank;

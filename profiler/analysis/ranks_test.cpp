@@ -201,7 +201,10 @@ TEST(Ranks, OfAJobAreNotJudgedByStepsThatContainTheirWaits) {
   const RanksView view = rank_view(sessions);
   EXPECT_FALSE(view.slow);
   EXPECT_THAT(view.verdict, HasSubstr("is not known"));
+  EXPECT_THAT(view.verdict, HasSubstr("--profile spans"));
   EXPECT_TRUE(view.straggles.empty());
+  for (Session& session : sessions) session.devices.emplace_back();
+  EXPECT_THAT(rank_view(sessions).verdict, HasSubstr("--profile deep")) << "spans show no kernels";
 }
 
 TEST(Ranks, SaysNothingOfWhatIsNoise) {

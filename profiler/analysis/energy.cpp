@@ -41,6 +41,10 @@ std::vector<EnergyRow> energy_per_step(const View& view) {
   std::vector<EnergyRow> rows;
   if (view.counted.empty()) return rows;
   const std::vector<Interval> all = step_times(session);
+  const auto is_part = [&](const Device& device) {  // the driver knows the power of whole GPUs
+    return session.name(device.name).find(" MIG ") != std::string::npos;
+  };
+  const bool has_part = std::ranges::any_of(session.devices, is_part);
   for (std::size_t name = 0; name < session.names.size(); ++name) {
     const std::string& metric = session.names[name].text;
     if (!metric.ends_with(ending)) continue;
@@ -56,8 +60,10 @@ std::vector<EnergyRow> energy_per_step(const View& view) {
       ns += static_cast<double>(all[step].end_ns - all[step].begin_ns);
     }
     if (!(joules > 0) || ns <= 0) continue;
-    rows.push_back({metric.substr(0, metric.size() - ending.size()),
-                    joules / static_cast<double>(view.counted.size()), joules / (ns * 1e-9)});
+    std::string source = metric.substr(0, metric.size() - ending.size());
+    if (has_part && source.starts_with("gpu ")) source += ", all of its instances";
+    rows.push_back({std::move(source), joules / static_cast<double>(view.counted.size()),
+                    joules / (ns * 1e-9)});
   }
   return rows;
 }

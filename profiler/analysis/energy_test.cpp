@@ -30,6 +30,16 @@ TEST(Energy, IntegratesPowerOverTheCountedSteps) {
   EXPECT_NEAR(rows[0].watts, joules / 2, 1e-6);
 }
 
+TEST(Energy, OfAnInstanceIsOfItsWholeGpu) {
+  SessionBuilder builder = three_steps();
+  builder.gpu().sample("gpu 0 power W", 0, 300).sample("cpu power W", 0, 100);
+  builder.raw().devices[0].name = builder.name(Kind::range, "NVIDIA A100-SXM4-40GB MIG 1g.5gb");
+  const std::vector<EnergyRow> rows = energy_per_step(builder.build());
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].source, "gpu 0, all of its instances");
+  EXPECT_EQ(rows[1].source, "cpu");
+}
+
 TEST(Energy, IsNotKnownWithoutAPower) {
   SessionBuilder builder = three_steps();
   builder.sample("cpu %", 1e6, 50).sample("cpu power W", 1e6, 0);

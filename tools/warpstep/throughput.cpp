@@ -32,6 +32,7 @@ constexpr std::array data_sheets{
 };
 
 const DataSheet* data_sheet_of(const std::string& device) {
+  if (device.find(" MIG ") != std::string::npos) return nullptr;  // a part of the product
   const auto found = std::ranges::find_if(
       data_sheets, [&](const DataSheet& sheet) { return device.starts_with(sheet.product); });
   return found == data_sheets.end() ? nullptr : &*found;

@@ -82,6 +82,7 @@ TEST(Throughput, OfAGpuIsComparedWithItsDataSheet) {
   EXPECT_EQ(data_sheet_peak("NVIDIA A100-SXM4-80GB (sm_80", "tf32").flops_per_second, 156e12);
   EXPECT_EQ(data_sheet_peak("NVIDIA L40S (sm_89", "fp32").flops_per_second, 91.6e12);
   EXPECT_EQ(data_sheet_peak("NVIDIA H200 NVL (sm_90", "bf16").flops_per_second, 0);
+  EXPECT_EQ(data_sheet_peak("NVIDIA A100-SXM4-40GB MIG 1g.5gb (sm_80", "bf16").flops_per_second, 0);
   EXPECT_EQ(data_sheet_peak("NVIDIA GeForce RTX 9999 (sm_190", "bf16").flops_per_second, 0);
 }
 

@@ -58,7 +58,7 @@ class DeferredKernel final : public Kernel {
   std::shared_ptr<Kernel> inner_;
 };
 
-class DeferredBackend final : public Backend {
+class DeferredBackend : public Backend {
  public:
   explicit DeferredBackend(std::shared_ptr<Backend> inner, int steps_in_flight = 0)
       : inner_(std::move(inner)), steps_in_flight_(steps_in_flight) {}

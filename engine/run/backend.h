@@ -123,7 +123,8 @@ class Backend : public std::enable_shared_from_this<Backend> {
   }
   virtual std::unique_ptr<Stream> make_stream(Precedence precedence) const = 0;
   // Called before and after the calls of a step in the thread that enqueues them, to set what is a
-  // thread's own, the CPU's floating-point mode or the current device, and restore the former.
+  // thread's own: the CPU's floating-point mode, which is restored, or the current device, which
+  // stays.
   virtual void begin_step() const {}
   virtual void end_step() const {}
   // Whether streams run in parallel, so that a step may use several (Lanes); else its calls run one
@@ -131,6 +132,9 @@ class Backend : public std::enable_shared_from_this<Backend> {
   virtual bool has_side_lanes() const { return false; }
   // How gradients are summed over the ranks of a job.
   virtual Exchange exchange() const { return {}; }
+  // Another rank failed: the device must not wait for the others any longer, or memory that it uses
+  // could not be freed. What it computes from then on is wrong. Any thread may call it.
+  virtual void give_up_exchanges(const RankError&) const {}
   // Steps that may be unfinished when the next one is enqueued; 0: enqueue() computes at once.
   virtual int steps_in_flight() const { return 0; }
   // Enqueues a copy of host memory into memory of allocate(). From allocate_host() it runs at the
@@ -141,7 +145,7 @@ class Backend : public std::enable_shared_from_this<Backend> {
   // Sets memory of allocate() to one byte; the streams must be idle.
   virtual void fill(void* memory, std::uint8_t byte, std::size_t bytes) const;
   // Captures the work that `enqueue` enqueues to `stream` without running it; null where a capture
-  // gains nothing.
+  // gains nothing, or the device has no memory for it.
   virtual std::unique_ptr<Recording> record(Stream&, const std::function<void()>& enqueue) const;
   // Convert between the plain layout on the host (rows of the value's shape; floating-point numbers
   // of any dtype as f32) and the stored one. The streams must be idle.

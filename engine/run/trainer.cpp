@@ -73,9 +73,14 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
 }
 
 Outcome Trainer::run(Progress& progress, const std::atomic<bool>& stop) {
-  const Outcome outcome = run_to_end(progress, stop);
-  now_at(Activity::Kind::end, progress.step);
-  return outcome;
+  try {
+    const Outcome outcome = run_to_end(progress, stop);
+    now_at(Activity::Kind::end, progress.step);
+    return outcome;
+  } catch (const RankError& error) {
+    parts_.step.backend().give_up_exchanges(error);
+    throw;
+  }
 }
 
 // Between two calls of train() no step is in flight. Only the progress decides what is due there,

@@ -120,6 +120,26 @@ TEST(Trainer, EvaluatesAndSavesAfterEachEpoch) {
   EXPECT_EQ(SmallRun().train({.epochs = 2}), "s1 s2 s3 e3 v3 c3 s4 s5 s6 e6 v6 c6 finished");
 }
 
+// The device waits for the other ranks then, and memory that it uses cannot be freed.
+TEST(Trainer, EndsTheDevicesExchangesWhereAnotherRankFails) {
+  struct OnDevice final : testing_support::DeferredBackend {
+    using DeferredBackend::DeferredBackend;
+    void give_up_exchanges(const RankError& error) const override { given_up += error.what(); }
+    mutable std::string given_up;
+  };
+  struct Peer final : TrainObserver {
+    void on_step(const StepRecord& record) override {
+      if (record.step == 2) fail<PeerError>("rank 1 has left");
+    }
+  };
+  const auto backend = std::make_shared<OnDevice>(open_backend("ref"), 2);
+  SmallRun run(backend);
+  Peer peer;
+  Trainer trainer({.step = run.step, .data = run.training, .observers = {&peer}}, {.epochs = 2});
+  EXPECT_THROW(trainer.run(run.progress, false), PeerError);
+  EXPECT_EQ(backend->given_up, "rank 1 has left");
+}
+
 // Also where no checkpoint is due.
 TEST(Trainer, EvaluatesEverySoManySteps) {
   EXPECT_EQ(SmallRun().train({.epochs = 2, .evaluate_every_epochs = 0, .evaluate_every_steps = 2}),

@@ -190,6 +190,9 @@ class Cuda final : public Backend {
   }
   bool has_side_lanes() const override { return true; }
   Exchange exchange() const override { return {.in_f32 = false, .bucket_bytes = bucket_bytes()}; }
+  void give_up_exchanges(const RankError& error) const override {
+    if (context_.nccl) context_.nccl->give_up(error);
+  }
   int steps_in_flight() const override { return 2; }
   void upload(Stream& stream, void* to, const void* from, std::size_t bytes) const override {
     use_device(context_.settings);

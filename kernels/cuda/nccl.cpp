@@ -200,10 +200,15 @@ std::string Nccl::version() const {
 
 template <class Call>
 void Nccl::group(std::span<const Piece> pieces, const char* name, Call call) const {
+  const std::shared_lock using_it(*in_use_);
   require_sound();
   library_.check(library_.group_start(), "ncclGroupStart");
-  for (const Piece& piece : pieces) library_.check(call(piece), name);
-  library_.check(library_.group_end(), "ncclGroupEnd");
+  int result = success;
+  for (auto piece = pieces.begin(); piece != pieces.end() && result == success; ++piece)
+    result = call(*piece);
+  const int ended = library_.group_end();
+  library_.check(result, name);
+  library_.check(ended, "ncclGroupEnd");
 }
 
 void Nccl::mean(std::span<const Piece> pieces, bool to_owners, cudaStream_t stream) const {
@@ -226,6 +231,7 @@ void Nccl::share(std::span<const Piece> pieces, cudaStream_t stream) const {
 }
 
 void Nccl::all_gather(void* all, std::size_t bytes, cudaStream_t stream) const {
+  const std::shared_lock using_it(*in_use_);
   require_sound();
   const auto* own = static_cast<std::byte*>(all) + bytes * static_cast<std::size_t>(world().rank);
   library_.check(library_.all_gather(own, all, bytes, type_bytes, comm_, stream), "ncclAllGather");
@@ -238,10 +244,10 @@ void Nccl::require_sound() const {
   fail<RankError>("{}", failure_);
 }
 
-// Ends what waits on the device for other ranks: it would never end by itself. ncclCommAbort() has
-// a thread of its own, as it may wait for the network: the process ends soon without it.
+// ncclCommAbort() has a thread of its own, as it may wait for the network: the process ends soon
+// without it. A call that waits for another rank in another thread ends by nothing else.
 void Nccl::give_up(const RankError& error) {
-  constexpr auto patience = std::chrono::seconds(2);
+  constexpr auto patience = std::chrono::seconds(2), patience_with_calls = patience / 4;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) return;
@@ -251,8 +257,9 @@ void Nccl::give_up(const RankError& error) {
   if (!of_another_) communicator_->set_failed(EXIT_FAILURE);  // before the others notice
   const auto aborted = std::make_shared<std::promise<void>>();
   std::thread thread;
-  const std::string problem =
-      try_start_thread(thread, "nccl abort", [aborted, abort = library_.abort, comm = comm_] {
+  const std::string problem = try_start_thread(
+      thread, "nccl abort", [=, abort = library_.abort, comm = comm_, in_use = in_use_] {
+        const std::unique_lock alone(*in_use, patience_with_calls);
         abort(comm);
         aborted->set_value();
       });
@@ -264,9 +271,12 @@ void Nccl::give_up(const RankError& error) {
 void Nccl::wait_until(const std::function<bool()>& done) {
   try {
     communicator_->wait_until([&] {
-      require_sound();  // first: after an error the device may be done, with wrong sums
       int error = success;
-      library_.check(library_.get_async_error(comm_, &error), "ncclCommGetAsyncError");
+      {
+        const std::shared_lock using_it(*in_use_);
+        require_sound();  // first: after an error the device may be done, with wrong sums
+        library_.check(library_.get_async_error(comm_, &error), "ncclCommGetAsyncError");
+      }
       try {
         library_.check(error, "an exchange with other ranks");
       } catch (const PeerError& of_another) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <string>
 
@@ -48,6 +49,9 @@ class Nccl {
   // RankError when another rank failed or the job's timeout passed; the device then waits for other
   // ranks no longer, and mean() throws the same. Any thread may call it.
   void wait_until(const std::function<bool()>& done);
+  // Ends what waits on the device for other ranks, which would never end by itself. From then on
+  // all exchanges throw this error. Any thread may call it; later calls do nothing.
+  void give_up(const RankError& error);
 
  private:
   struct Library;
@@ -55,11 +59,12 @@ class Nccl {
   void require_sound() const;
   template <class Call>
   void group(std::span<const Piece> pieces, const char* name, Call call) const;
-  void give_up(const RankError& error);
 
   std::shared_ptr<Communicator> communicator_;
   const Library& library_;
   void* comm_ = nullptr;  // ncclComm_t
+  // Held shared by calls of NCCL with comm_, which ncclCommAbort() frees.
+  std::shared_ptr<std::shared_timed_mutex> in_use_ = std::make_shared<std::shared_timed_mutex>();
   mutable std::mutex mutex_;
   std::string failure_;      // the first error, after which nothing more is exchanged
   bool of_another_ = false;  // whether another rank caused it

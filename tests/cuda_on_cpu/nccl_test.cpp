@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/dist/tcp.h"
@@ -173,6 +175,32 @@ TEST_F(NcclRanks, SumShareAndGather) {
     EXPECT_THAT(Rank::read(gathered), ElementsAre(0, 1));
   });
   EXPECT_THAT(errors, Each(""));
+}
+
+// As when a rank hears of another's end on the host, while its device waits for that one.
+TEST_F(NcclRanks, GiveUpWhatTheDeviceWaitsFor) {
+  const auto [first, second] = errors_of([](Communicator& communicator) {
+    Rank rank(communicator);
+    std::array<std::byte, 1> over{};  // rank 0's, with which rank 1 stays until then
+    if (communicator.world().rank == 1) return communicator.broadcast(over);
+    std::thread listener([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      rank.nccl().give_up(PeerError("rank 1 has left"));
+      rank.nccl().give_up(PeerError("a later error"));
+    });
+    const std::array pieces{rank.piece({1, 2, 3})};
+    try {
+      rank.nccl().mean(pieces, false, rank.stream());
+      EXPECT_EQ(cudaStreamSynchronize(rank.stream()), cudaSuccess);
+    } catch (const RankError&) {  // where the other thread was first
+    }
+    listener.join();
+    EXPECT_THROW(rank.nccl().mean(pieces, false, rank.stream()), PeerError);
+    communicator.broadcast(over);
+    rank.wait();
+  });
+  EXPECT_EQ(first, "another: rank 1 has left");
+  EXPECT_EQ(second, "");
 }
 
 TEST_F(NcclRanks, FailInACall) {

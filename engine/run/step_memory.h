@@ -9,7 +9,7 @@
 
 namespace warpstep {
 
-// Thrown when a program does not fit into memory. The message names the peak.
+// Thrown when a program does not fit into memory. The message names the peak, where it is known.
 struct OutOfMemory : DeviceError {
   using DeviceError::DeviceError;
 };

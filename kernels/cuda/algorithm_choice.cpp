@@ -32,10 +32,10 @@ bool AlgorithmChoice::restored_runs(Offer& offer, const std::string& saved, std:
   if (only_plans_ || ran_.contains(id)) return true;
   try {
     offer.allocate(false);
+    why = stopwatch().why_not(offer.enqueue(0));
   } catch (const OutOfDeviceMemory&) {
     return true;
   }
-  why = stopwatch().why_not(offer.enqueue(0));
   if (why.empty()) ran_.insert(id);
   return why.empty();
 }
@@ -44,16 +44,17 @@ std::optional<Chosen> AlgorithmChoice::choose_anew(Offer& offer, std::string& wh
   const std::size_t count = offer.propose();
   if (count == 0) return std::nullopt;
   const bool measures = measures_ && count > 1;
+  std::optional<Chosen> best;
   try {
     offer.allocate(measures);
+    std::vector<Enqueue> candidates;
+    for (std::size_t candidate = 0; candidate < count; ++candidate)
+      candidates.push_back(offer.enqueue(candidate));
+    best = fastest_or_first(stopwatch(), candidates, measures, why);
   } catch (const OutOfDeviceMemory&) {  // a step that fits shares its memory among its calls
     untried_[offer.key()] = offer.save(0, false);
     return Chosen{};
   }
-  std::vector<Enqueue> candidates;
-  for (std::size_t candidate = 0; candidate < count; ++candidate)
-    candidates.push_back(offer.enqueue(candidate));
-  const std::optional<Chosen> best = fastest_or_first(stopwatch(), candidates, measures, why);
   if (!best) return best;
   const std::string saved = offer.save(best->candidate, best->measured);
   ran_.emplace(offer.key(), saved);

@@ -34,12 +34,13 @@ class ThreeAlgorithms final : public Offer {
   }
   Enqueue enqueue(std::size_t candidate) override {
     return [name = algorithms_.at(candidate), this](CudaStream& stream) {
+      if (!has_memory_to_run) fail<OutOfDeviceMemory>("no memory for the code of {}", name);
       if (broken_.contains(name)) fail<DeviceError>("{} is not on this device", name);
       check(fake_cuda::enqueue(stream.handle(), name, [] {}), "enqueue");
     };
   }
 
-  bool has_memory = true;
+  bool has_memory = true, has_memory_to_run = true;
   int proposals = 0;
 
  private:
@@ -95,6 +96,20 @@ TEST_F(Choosing, StoresNothingThatHasNotRun) {
   AlgorithmChoice next = process();
   EXPECT_EQ(chosen(next, offer), "1");
   EXPECT_EQ(kept(), "1");
+}
+
+TEST_F(Choosing, RefusesNothingForWhichThereWasNoMemory) {
+  AlgorithmChoice first = process();
+  ThreeAlgorithms offer;
+  offer.has_memory_to_run = false;
+  EXPECT_EQ(chosen(first, offer), "0");
+  EXPECT_EQ(kept(), "nothing");
+  offer.has_memory_to_run = true;
+  AlgorithmChoice next = process();
+  EXPECT_EQ(chosen(next, offer), "1");
+  AlgorithmChoice last = process();
+  offer.has_memory_to_run = false;
+  EXPECT_EQ(chosen(last, offer), "1") << "it ran where it was kept";
 }
 
 TEST_F(Choosing, RunsAKeptOneOnceInEachProcess) {

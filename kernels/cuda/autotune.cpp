@@ -46,9 +46,15 @@ std::string Stopwatch::why_not(const Enqueue& enqueue) {
     enqueue(stream_);
   } catch (const DeviceLost&) {
     throw;
-  } catch (const DeviceError& error) {
+  } catch (const OutOfDeviceMemory&) {
     ignore(cudaGetLastError());
     wait();
+    throw;
+  } catch (const DeviceError& error) {
+    // A library's error may not say that the runtime had no memory for it.
+    const bool lacks_memory = cudaGetLastError() == cudaErrorMemoryAllocation;
+    wait();
+    if (lacks_memory) fail<OutOfDeviceMemory>("{}", error.what());
     return error.what();
   }
   wait();

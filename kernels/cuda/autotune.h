@@ -24,7 +24,9 @@ class Stopwatch {
   // allocates or waits) or is more than twice as slow as `best_us`. Throws DeviceLost if the device
   // itself is lost.
   std::optional<double> median_us(const Enqueue& enqueue, double best_us);
-  // Why one `enqueue` does not run; empty if it does. Throws DeviceLost if the device is lost.
+  // Why one `enqueue` does not run; empty if it does. Throws DeviceLost if the device is lost, and
+  // OutOfDeviceMemory where it needs memory that is not there, for its code or a library's handle:
+  // that says nothing about the candidate.
   std::string why_not(const Enqueue& enqueue);
 
   CudaStream& stream() { return stream_; }
@@ -41,7 +43,7 @@ class Stopwatch {
 std::optional<std::size_t> fastest(Stopwatch& stopwatch, const std::vector<Enqueue>& candidates);
 
 // The index of the first candidate that runs, as heuristics may propose what then refuses its
-// buffers; empty if none does, with the reasons in `why`.
+// buffers; empty if none does, with the reasons in `why`. Throws OutOfDeviceMemory as why_not().
 std::optional<std::size_t> first_to_run(Stopwatch& stopwatch,
                                         const std::vector<Enqueue>& candidates, std::string& why);
 
@@ -52,7 +54,7 @@ struct Chosen {
 };
 
 // The fastest if `measures` and one can be timed, else the first that runs; empty if none does,
-// with the reasons in `why`.
+// with the reasons in `why`. Throws OutOfDeviceMemory as why_not().
 std::optional<Chosen> fastest_or_first(Stopwatch& stopwatch, const std::vector<Enqueue>& candidates,
                                        bool measures, std::string& why);
 

@@ -104,6 +104,23 @@ TEST(FirstToRun, IsTheFirstThatTheDeviceAccepts) {
   EXPECT_EQ(fake_cuda::live(), before);
 }
 
+// A library's error may not say what its call of the runtime said.
+TEST(FirstToRun, ALackOfMemoryIsNoRefusal) {
+  Stopwatch stopwatch;
+  const Enqueue of_runtime = [](CudaStream&) { fail<OutOfDeviceMemory>("no memory"); };
+  const Enqueue of_library = [](CudaStream&) {
+    void* memory = nullptr;
+    fake_cuda::fail_next("cudaMalloc", cudaErrorMemoryAllocation);
+    if (cudaMalloc(&memory, 16) != cudaSuccess) fail<DeviceError>("internal error");
+  };
+  for (const Enqueue& lacking : {of_runtime, of_library}) {
+    std::string why;
+    EXPECT_THROW(first_to_run(stopwatch, {lacking, work("next", microseconds(1))}, why),
+                 OutOfDeviceMemory);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  }
+}
+
 TEST(FastestOrFirst, SaysWhetherItMeasured) {
   Stopwatch stopwatch;
   std::string why;

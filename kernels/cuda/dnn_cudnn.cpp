@@ -391,15 +391,16 @@ TrialMemory trial_memory(const Graph& graph, std::size_t workspace_bytes, Alloca
 bool CudnnLibrary::runs(const Graph& graph, const CudnnPlan& plan, const std::string& saved,
                         Verdicts& verdicts) {
   if (!tries() || ran_.contains(saved)) return true;
-  TrialMemory memory;
+  std::string why;
   try {
-    memory = trial_memory(graph, plan.workspace_bytes(),
-                          [](const Tensor& tensor) { return allocate_device(bytes(tensor)); });
+    const TrialMemory memory =
+        trial_memory(graph, plan.workspace_bytes(),
+                     [](const Tensor& tensor) { return allocate_device(bytes(tensor)); });
+    why = stopwatch().why_not(
+        [&](CudaStream& stream) { plan.execute(stream, memory.bindings, memory.workspace); });
   } catch (const OutOfDeviceMemory&) {
     return true;  // a step that fits shares memory among its calls, which is not planned yet
   }
-  const std::string why = stopwatch().why_not(
-      [&](CudaStream& stream) { plan.execute(stream, memory.bindings, memory.workspace); });
   if (why.empty()) {
     ran_.insert(saved);
     return true;
@@ -414,24 +415,23 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::measured(const Graph& graph, Plans plan
   for (const auto& plan : plans) {
     workspace_bytes = std::max(workspace_bytes, plan->workspace_bytes());
   }
-  TrialMemory memory;
+  std::string why;
+  std::optional<Chosen> best;
   try {
-    memory = trial_memory(graph, workspace_bytes, [](const Tensor& tensor) {
+    const TrialMemory memory = trial_memory(graph, workspace_bytes, [](const Tensor& tensor) {
       return random_values(tensor.dtype, bytes(tensor));
     });
+    std::vector<Enqueue> candidates;
+    for (const auto& plan : plans) {
+      candidates.emplace_back([&memory, plan = plan.get()](CudaStream& stream) {
+        plan->execute(stream, memory.bindings, memory.workspace);
+      });
+    }
+    best = fastest_or_first(stopwatch(), candidates, true, why);
   } catch (const OutOfDeviceMemory&) {  // see runs()
     was_measured = false;
     return std::move(plans.front());
   }
-
-  std::vector<Enqueue> candidates;
-  for (const auto& plan : plans) {
-    candidates.emplace_back([&memory, plan = plan.get()](CudaStream& stream) {
-      plan->execute(stream, memory.bindings, memory.workspace);
-    });
-  }
-  std::string why;
-  const std::optional<Chosen> best = fastest_or_first(stopwatch(), candidates, true, why);
   if (!best) {
     verdicts.drop(fmt::format("do not run ({:.400})", why));
     return nullptr;

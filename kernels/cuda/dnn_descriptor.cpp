@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "kernels/cuda/runtime.h"
 
 namespace warpstep::cuda {
 
@@ -15,8 +16,11 @@ void check(cudnnStatus_t status, const char* call) {
   std::string text = cause.data();  // some lines
   std::ranges::replace(text, '\n', ' ');
   while (text.ends_with(' ')) text.pop_back();
-  fail<DeviceError>("{}: {} ({}){}{}", call, cudnnGetErrorString(status), static_cast<int>(status),
-                    text.empty() ? "" : ": ", text);
+  const std::string what = fmt::format("{}: {} ({}){}{}", call, cudnnGetErrorString(status),
+                                       static_cast<int>(status), text.empty() ? "" : ": ", text);
+  if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+    fail<OutOfDeviceMemory>("{}", what);
+  fail<DeviceError>("{}", what);
 }
 
 namespace dnn {

@@ -12,8 +12,10 @@ namespace warpstep::cuda {
 
 void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  fail<DeviceError>("{}: {} ({})", call, cublasLtGetStatusName(status),
-                    cublasLtGetStatusString(status));
+  const std::string what = fmt::format("{}: {} ({})", call, cublasLtGetStatusName(status),
+                                       cublasLtGetStatusString(status));
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) fail<OutOfDeviceMemory>("{}", what);
+  fail<DeviceError>("{}", what);
 }
 
 namespace cublaslt {

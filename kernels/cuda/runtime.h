@@ -11,6 +11,7 @@
 
 #include "engine/core/error.h"
 #include "engine/run/backend.h"
+#include "engine/run/step_memory.h"
 
 namespace warpstep::cuda {
 
@@ -72,8 +73,8 @@ class CudaStream final : public Stream {
 void copy_now(void* to, const void* from, std::size_t bytes);
 void fill_now(void* memory, std::uint8_t byte, std::size_t bytes);
 
-struct OutOfDeviceMemory : DeviceError {
-  using DeviceError::DeviceError;
+struct OutOfDeviceMemory : OutOfMemory {
+  using OutOfMemory::OutOfMemory;
 };
 
 // Zero-filled device memory, or host memory that the device reads and writes in place. Throws
@@ -86,7 +87,7 @@ std::uint64_t free_device_bytes();
 // waits for in the end) as a CUDA graph and instantiates it, without running it. `enqueue` must
 // neither allocate nor wait: the runtime refuses that, as a DeviceError; the stream stays usable.
 GraphExecHandle capture(CudaStream& stream, const std::function<void()>& enqueue);
-// Likewise, uploaded to the device.
+// Likewise, uploaded to the device. Null where there is no memory left for the graph.
 std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()>& enqueue);
 
 }  // namespace warpstep::cuda

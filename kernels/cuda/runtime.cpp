@@ -209,11 +209,13 @@ GraphExecHandle capture(CudaStream& stream, const std::function<void()>& enqueue
   return GraphExecHandle(executable);
 }
 
-std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()>& enqueue) {
+std::unique_ptr<Recording> record(CudaStream& stream, const std::function<void()>& enqueue) try {
   GraphExecHandle graph = capture(stream, enqueue);
   // Uploaded here, not by the first launch, whose time would count as the first step's.
   check(cudaGraphUpload(graph.get(), stream.handle()), "cudaGraphUpload");
   return std::make_unique<CudaRecording>(std::move(graph));
+} catch (const OutOfDeviceMemory&) {
+  return nullptr;
 }
 
 }  // namespace warpstep::cuda

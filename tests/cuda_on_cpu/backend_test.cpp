@@ -103,6 +103,21 @@ TEST(CudaStep, IsOneLaunchAndOneWait) {
   EXPECT_EQ(fake_cuda::runs("report"), 1U);
 }
 
+TEST(CudaStep, RunsCallByCallWhereAGraphHasNoMemory) {
+  for (const char* function : {"cudaGraphInstantiate", "cudaGraphUpload"}) {
+    Stepping step(model_step("mlp", 2), open_tested_backend(backend_name));
+    const auto runner = graph_runner(step.program);
+    runner->step();
+    fake_cuda::reset_counts();
+    fake_cuda::fail_next(function, cudaErrorMemoryAllocation);
+    for (int i = 0; i < 2; ++i) runner->step();
+    step.program.stream().wait();
+    EXPECT_EQ(fake_cuda::calls(function), 1U) << "it is not tried again";
+    EXPECT_EQ(fake_cuda::calls("cudaGraphLaunch"), 0U);
+    EXPECT_EQ(fake_cuda::runs("report"), 2U) << function;
+  }
+}
+
 // Alternating slots, as a loader's: one recording each, made once.
 TEST(CudaStep, IsCapturedOnceForEachInputSlot) {
   const auto backend = open_tested_backend(backend_name);

@@ -87,8 +87,8 @@ void parameter(Case& c, const std::string& name, Shape shape);
 // Fills the moments of all parameters as they are in the middle of a run.
 void fill_moments(Case& c, const Optimizer& optimizer);
 
-// The cases of a folder of Warpstep's own, registered by a static Folder in its X.cases.cpp: all()
-// of kernels/all_cases.cpp calls `add`.
+// The cases of a folder of Warpstep's own, registered by a static Folder in its X.cases.cpp, whose
+// names are in a namespace X_cases. all() of kernels/all_cases.cpp calls `add`.
 struct Folder {
   Folder(std::string_view name, void (*add)(List list));
 };

@@ -12,7 +12,6 @@ warpstep_compile_fast(warpstep_any_trial)
 file(GLOB case_sources CONFIGURE_DEPENDS "${root}/kernels/*/*.cases.cpp")
 # An object library: files of cases register themselves.
 add_library(warpstep_trial OBJECT "${root}/kernels/all_cases.cpp" ${case_sources})
-set_target_properties(warpstep_trial PROPERTIES UNITY_BUILD OFF)  # every file of cases has a Size and an add()
 target_link_libraries(warpstep_trial PUBLIC warpstep_any_trial PRIVATE warpstep_options)
 warpstep_compile_plain(warpstep_trial)
 warpstep_compile_fast(warpstep_trial)

@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::attention_cases {
 namespace {
 
 void add_attention(List list) {
@@ -61,4 +61,4 @@ void add_attention(List list) {
 const Folder attention_cases("attention", add_attention);
 
 }  // namespace
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::attention_cases

@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::conv_cases {
 namespace {
 
 struct Size {
@@ -162,4 +162,4 @@ static void add_conv(List list) {
 
 static const Folder conv_cases("conv", add_conv);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::conv_cases

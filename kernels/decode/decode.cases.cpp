@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::decode_cases {
 namespace {
 
 using Kind = Fill::Kind;
@@ -68,4 +68,4 @@ void add_decode(List list) {
 const Folder decode_cases("decode", add_decode);
 
 }  // namespace
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::decode_cases

@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::dropout_cases {
 
 static void add_dropout(List list) {
   struct Size {
@@ -32,4 +32,4 @@ static void add_dropout(List list) {
 
 static const Folder dropout_cases("dropout", add_dropout);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::dropout_cases

@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::embed_cases {
 namespace {
 
 using Kind = Fill::Kind;
@@ -82,4 +82,4 @@ void add_embed(List list) {
 const Folder embed_cases("embed", add_embed);
 
 }  // namespace
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::embed_cases

@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::gelu_cases {
 namespace {
 
 void add_gelu(List list) {
@@ -51,4 +51,4 @@ void add_gelu(List list) {
 const Folder gelu_cases("gelu", add_gelu);
 
 }  // namespace
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::gelu_cases

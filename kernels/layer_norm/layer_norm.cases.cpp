@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::layer_norm_cases {
 namespace {
 
 using Kind = Fill::Kind;
@@ -128,4 +128,4 @@ void add_layer_norm(List list) {
 const Folder layer_norm_cases("layer_norm", add_layer_norm);
 
 }  // namespace
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::layer_norm_cases

@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::linear_cases {
 namespace {
 
 struct Size {
@@ -131,4 +131,4 @@ static void add_linear(List list) {
 
 static const Folder linear_cases("linear", add_linear);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::linear_cases

@@ -4,7 +4,7 @@
 
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::loss_cases {
 namespace {
 
 struct Size {
@@ -234,4 +234,4 @@ static void add_loss(List list) {
 
 static const Folder loss_cases("loss", add_loss);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::loss_cases

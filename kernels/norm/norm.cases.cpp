@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::norm_cases {
 namespace {
 
 struct Size {
@@ -154,4 +154,4 @@ static void add_norm(List list) {
 
 static const Folder norm_cases("norm", add_norm);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::norm_cases

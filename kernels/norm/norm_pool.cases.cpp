@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::norm_pool_cases {
 namespace {
 
 using Kind = Fill::Kind;
@@ -56,4 +56,4 @@ static void add_norm_pool(List list) {
 
 static const Folder norm_pool_cases("norm_pool", add_norm_pool);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::norm_pool_cases

@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::norm_conv_cases {
 namespace {
 
 using Kind = Fill::Kind;
@@ -154,4 +154,4 @@ static void add_norm_conv(List list) {
 
 static const Folder norm_conv_cases("norm_conv", add_norm_conv);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::norm_conv_cases

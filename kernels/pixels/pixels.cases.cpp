@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::pixels_cases {
 namespace {
 
 struct Size {
@@ -58,4 +58,4 @@ static void add_pixels(List list) {
 
 static const Folder pixels_cases("pixels", add_pixels);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::pixels_cases

@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::pointwise_cases {
 namespace {
 
 Type images(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
@@ -103,4 +103,4 @@ static void add_pointwise(List list) {
 
 static const Folder pointwise_cases("pointwise", add_pointwise);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::pointwise_cases

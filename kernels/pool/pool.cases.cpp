@@ -1,6 +1,6 @@
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::pool_cases {
 namespace {
 
 struct Size {
@@ -107,4 +107,4 @@ static void add_avg_pool(List list) {
 static const Folder pool_cases("pool", add_pool);
 static const Folder avg_pool_cases("pool", add_avg_pool);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::pool_cases

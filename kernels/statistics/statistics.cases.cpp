@@ -2,7 +2,7 @@
 #include "engine/passes/update.h"
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::statistics_cases {
 namespace {
 
 // The sums over each of some outputs, a block each.
@@ -80,4 +80,4 @@ static void add_statistics_cases(List list) {
 
 static const Folder statistics_cases("statistics", add_statistics_cases);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::statistics_cases

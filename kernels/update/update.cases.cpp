@@ -4,7 +4,7 @@
 #include "engine/passes/update.h"
 #include "kernels/cases.h"
 
-namespace warpstep::cases {
+namespace warpstep::cases::update_cases {
 namespace {
 
 void add(List& list, const std::string& label, const Optimizer& optimizer, const Schedule& schedule,
@@ -187,4 +187,4 @@ static void add_update(List list) {
 
 static const Folder update_cases("update", add_update);
 
-}  // namespace warpstep::cases
+}  // namespace warpstep::cases::update_cases

@@ -8,7 +8,7 @@
 #include "data/text/unicode.h"
 #include "tests/fuzz/tokenizer_promises.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::encode_target {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -98,4 +98,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"encode", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::encode_target

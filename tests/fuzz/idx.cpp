@@ -8,7 +8,7 @@
 #include "tests/fuzz/harness/target.h"
 #include "tests/gzipped.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::idx_target {
 namespace {
 
 const Bytes good_images{0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8};
@@ -53,4 +53,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"idx", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::idx_target

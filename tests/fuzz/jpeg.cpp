@@ -7,7 +7,7 @@
 #include "tests/data_exif.h"
 #include "tests/fuzz/harness/target.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::jpeg_target {
 namespace {
 
 constexpr std::int64_t most_pixels = 1 << 20;  // larger images take time and have no other paths
@@ -38,4 +38,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"jpeg", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::jpeg_target

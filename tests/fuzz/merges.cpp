@@ -1,7 +1,7 @@
 // Files of merges, such as GPT-2's vocab.bpe: a tokenizer that gives every text back.
 #include "tests/fuzz/tokenizer_promises.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::merges_target {
 namespace {
 
 void run(Input input) {
@@ -18,4 +18,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"merges", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::merges_target

@@ -4,7 +4,7 @@
 #include "tests/fuzz/harness/target.h"
 #include "tests/npy_file.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::npy_target {
 namespace {
 
 Bytes written(StoredType type, const std::vector<std::uint64_t>& shape, const Bytes& bytes) {
@@ -42,4 +42,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"npy", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::npy_target

@@ -8,7 +8,7 @@
 #include "data/io/file.h"
 #include "tests/fuzz/harness/target.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::pickle_target {
 namespace {
 
 using Label = std::pair<std::string, std::int32_t>;
@@ -49,4 +49,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"pickle", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::pickle_target

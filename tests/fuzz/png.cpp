@@ -8,7 +8,7 @@
 #include "tests/fuzz/png_agreement.h"
 #include "tests/fuzz/png_parts.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::png_target {
 namespace {
 
 void check(Input file, const char* which) {
@@ -53,4 +53,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"png", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::png_target

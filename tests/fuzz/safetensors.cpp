@@ -7,7 +7,7 @@
 #include "data/io/file.h"
 #include "tests/fuzz/harness/target.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::safetensors_target {
 namespace {
 
 Bytes contents(const SafetensorsFile& file, const StoredTensor& tensor) {
@@ -55,4 +55,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"safetensors", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::safetensors_target

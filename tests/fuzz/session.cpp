@@ -15,7 +15,7 @@
 #include "profiler/session/testing_builder.h"
 #include "tests/fuzz/harness/target.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::session_target {
 namespace {
 
 using profiler::ChunkHeader;
@@ -141,4 +141,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"session", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::session_target

@@ -13,7 +13,7 @@
 #include "engine/core/error.h"
 #include "tests/fuzz/harness/target.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::tar_target {
 namespace {
 
 using data::tar_block_bytes;
@@ -112,4 +112,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"tar", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::tar_target

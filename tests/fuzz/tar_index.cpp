@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/harness/target.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::tar_index_target {
 namespace {
 
 std::string index_text() {
@@ -43,4 +43,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"tar_index", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::tar_index_target

@@ -2,7 +2,7 @@
 #include "data/text/train_merges.h"
 #include "tests/fuzz/tokenizer_promises.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::tokenizer_target {
 namespace {
 
 void run(Input input) {
@@ -35,4 +35,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"tokenizer", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::tokenizer_target

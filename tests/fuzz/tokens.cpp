@@ -9,7 +9,7 @@
 #include "data/write/token_writer.h"
 #include "tests/fuzz/harness/target.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::tokens_target {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -62,4 +62,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"tokens", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::tokens_target

@@ -7,7 +7,7 @@
 #include "engine/files/safetensors_values.h"
 #include "tests/fuzz/harness/target.h"
 
-namespace warpstep::fuzz {
+namespace warpstep::fuzz::weights_target {
 namespace {
 
 bool same(const std::vector<float>& a, const std::vector<float>& b) {
@@ -65,4 +65,4 @@ std::vector<Bytes> seeds() {
 const Registered target_{"weights", run, seeds};
 
 }  // namespace
-}  // namespace warpstep::fuzz
+}  // namespace warpstep::fuzz::weights_target

@@ -1,5 +1,6 @@
 // A fuzz target: a function that takes any bytes and ends the process when a promise is broken.
-// tests/fuzz/NAME.cpp registers target NAME:
+// tests/fuzz/NAME.cpp registers target NAME, in a namespace NAME_target, as several files are
+// compiled together:
 //
 //   void run(Input input) { ... promise(decoded == expected, "pixels differ"); }
 //   std::vector<Bytes> seeds() { return {a_good_small_file()}; }

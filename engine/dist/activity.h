@@ -19,6 +19,8 @@ struct Activity {
   std::uint64_t step = 0;
 
   std::string place() const;  // "in step 7"
+  // Whether all ranks come to it together, once they have agreed on it.
+  bool is_agreed() const { return kind == Kind::checkpoint || kind == Kind::end; }
 };
 
 // Any thread may read; the one that trains sets what its own rank does.

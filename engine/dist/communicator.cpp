@@ -352,8 +352,11 @@ bool Communicator::await(SteadyClock::time_point since, SteadyClock::duration sp
   if (waited > options_.timeout) return true;
   if (is_to_end() && waited > options_.patience && look_due()) {
     if (another_ended()) return true;
-    // Of ranks that are not known one may have ended: a job that is to end does not wait for long.
-    if (waited > options_.patience_with_unknown && !activities_.knows_all()) return true;
+    // Of ranks that are not known one may have ended: a job that is to end does not wait for long,
+    // except where all have come together, and one of them may write a large checkpoint.
+    if (waited > options_.patience_with_unknown && !activities_.knows_all() &&
+        !activities_.own().is_agreed())
+      return true;
   }
   std::this_thread::sleep_for(sleep_for);
   return false;

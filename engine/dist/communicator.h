@@ -67,7 +67,8 @@ struct CommunicatorOptions {
   // Set by a signal. A launcher that ends a job because a rank died also sends one: a rank then
   // waits no longer than `patience` where the process of another on this machine has ended. Where
   // all are there it may be a checkpoint, or a long step, that the others finish. For ranks of
-  // other machines, of whose processes nothing is known, it waits `patience_with_unknown`.
+  // other machines, of whose processes nothing is known, it waits `patience_with_unknown`; the
+  // whole `timeout` at a checkpoint and after the last step, which all ranks have agreed on.
   const std::atomic<bool>* stop = nullptr;
   std::chrono::milliseconds patience{500}, patience_with_unknown{60'000};
 };

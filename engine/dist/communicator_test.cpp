@@ -323,6 +323,34 @@ TEST(Communicator, WaitsForALivingRankWhenTheJobIsToEnd) {
              {.stop = &stop, .patience = std::chrono::milliseconds(20)});
 }
 
+// Of ranks on other machines nothing is known. In a step one may have died before it could agree to
+// stop; at a checkpoint, or at the end, all have agreed, and rank 0 may write for minutes.
+TEST(Communicator, WaitsForRanksThatAreNotKnownWhereAllHaveAgreedToStop) {
+  using Kind = Activity::Kind;
+  const std::atomic<bool> stop{true};
+  const auto said_in = [&](Kind kind) {
+    std::string said;
+    as_ranks(2,
+             [&](Communicator& communicator) {
+               communicator.set_activity({kind, 7});
+               if (communicator.world().rank == 0)
+                 std::this_thread::sleep_for(std::chrono::milliseconds(300));
+               try {
+                 communicator.gather("");
+               } catch (const PeerError& error) {
+                 said = error.what();
+               }
+             },
+             {.stop = &stop,
+              .patience = std::chrono::milliseconds(10),
+              .patience_with_unknown = std::chrono::milliseconds(30)});
+    return said;
+  };
+  EXPECT_EQ(said_in(Kind::checkpoint), "");
+  EXPECT_EQ(said_in(Kind::end), "");
+  EXPECT_THAT(said_in(Kind::step), HasSubstr("for rank 0, which did not answer, and the job is"));
+}
+
 struct Start {
   const char* by;
   std::vector<std::pair<const char*, const char*>> variables;

@@ -1,11 +1,13 @@
 #include "engine/dist/activity.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <cerrno>
+#include <string_view>
 
 #include "engine/core/clock.h"
 
@@ -47,16 +49,21 @@ std::string text_of(Activity activity) {
   return {};
 }
 
-// As the kernel has it; X: there is none.
+constexpr char unknown_state = '?';
+
+// As the kernel has it; X: there is none. A process may live that cannot be asked for, as where
+// this one has too many open files.
 char state_of(std::int64_t process) {
   const std::string path = fmt::format("/proc/{}/stat", process);
   std::array<char, 512> text{};
-  std::FILE* file = std::fopen(path.c_str(), "re");
-  const std::size_t length = file ? std::fread(text.data(), 1, text.size() - 1, file) : 0;
-  if (file) std::fclose(file);
-  const std::string stat(text.data(), length);
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const ssize_t length = file < 0 ? -1 : ::read(file, text.data(), text.size());
+  const int error = errno;  // ESRCH: it ended after the file was opened
+  if (file >= 0) ::close(file);
+  if (length < 0) return error == ENOENT || error == ESRCH ? 'X' : unknown_state;
+  const std::string_view stat(text.data(), static_cast<std::size_t>(length));
   const std::size_t name_end = stat.rfind(") ");  // the name itself may have parentheses
-  return name_end == std::string::npos ? 'X' : stat[name_end + 2];
+  return name_end == std::string_view::npos ? unknown_state : stat[name_end + 2];
 }
 
 bool has_ended(char state) {

@@ -1,6 +1,7 @@
 #include "engine/dist/communicator.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -255,6 +256,23 @@ TEST(Activities, AreOfThisRankAloneWithoutSharedMemory) {
     EXPECT_FALSE(activities.take(offer)) << offer;
   activities.set({Activity::Kind::checkpoint, 20});
   EXPECT_THAT(activities.describe(), testing::StartsWith("rank 1 saves the checkpoint of step 20"));
+}
+
+// A process whose state cannot be read may well live: here without a descriptor for the file.
+TEST(Activities, AnotherHasEndedOnlyWhereItsProcessIsGone) {
+  const Activities mine(2, 0);
+  Activities other(2, 1);
+  ASSERT_TRUE(other.take(mine.offer()));
+  EXPECT_FALSE(mine.another_ended());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool ended = mine.another_ended();
+  const std::string said = mine.describe();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_FALSE(ended);
+  EXPECT_THAT(said, Not(HasSubstr("its process")));
 }
 
 // In place of rank 1: takes part in what share_memory() of rank 0 gathers, with a process of its

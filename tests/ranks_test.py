@@ -235,6 +235,18 @@ def late(jobs):
     assert job.returncode == 1 and "not all ranks have started MPI after 3 s" in said and time.monotonic() - begin < 40, said
 
 
+def silent_from_the_start(jobs):
+    """A rank that hangs before the first exchange: the end of MPI, too, would wait for it without end."""
+    source, planted = jobs.folder / "planted_hang.c", jobs.folder / "planted_hang.so"
+    source.write_text("#include <unistd.h>\nint MPI_Irecv(void) { for (;;) pause(); }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", planted, source], check=True)
+    parts = jobs.command("silent-start", "--steps", "3", "--dist-timeout", "3")
+    begin = time.monotonic()
+    job = jobs.start("-np", "1", *parts, ":", "-np", "1", "env", f"LD_PRELOAD={planted}", *parts)
+    said = job.communicate(timeout=50)[1]
+    assert job.returncode == 1 and "rank 0: waited 3.0 s before the first step for rank 1" in said and time.monotonic() - begin < 40, said
+
+
 def left(jobs):
     """Without a launcher that ends the others, they notice by themselves that a rank has ended. Each is the first of its
     launcher, as where one was started for each GPU."""
@@ -527,5 +539,5 @@ def run_jobs(tests, kind, warpstep, *device):
 
 if __name__ == "__main__":
     tests = (equal_bits, elastic, whole_batch, shares, seen, own_rank, slow_rank, half_an_update, masked, killed, hung, silent, interrupted,
-             interrupted_launcher, interrupted_evaluation, late, left, unequal, alone)
+             interrupted_launcher, interrupted_evaluation, late, silent_from_the_start, left, unequal, alone)
     sys.exit(run(tests, sys.argv[1]))

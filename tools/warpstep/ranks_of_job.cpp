@@ -166,10 +166,14 @@ std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::ato
     return nullptr;
   }
   output::is_quiet = world.rank > 0;
-  communicator->share_memory();
-  say("ranks: {} ({} on this machine), {}\n", world.size, world.local_size,
-      communicator->describe());
   return communicator;
+}
+
+void get_acquainted(Communicator& communicator) {
+  communicator.share_memory();
+  const World& world = communicator.world();
+  say("ranks: {} ({} on this machine), {}\n", world.size, world.local_size,
+      communicator.describe());
 }
 
 void take_place(std::shared_ptr<Communicator> communicator, RunOptions& options) {

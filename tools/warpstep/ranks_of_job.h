@@ -26,8 +26,13 @@ struct JobOptions {
 };
 
 // Null for a process of its own. Ranks but the first say nothing from then on. Call it before
-// anything starts threads that compute. RankError without the MPI module.
+// anything starts threads that compute. RankError without the MPI module. Errors after it must end
+// in end_job(): without that MPI waits for the other ranks, which may hang.
 std::shared_ptr<Communicator> join_job(const JobOptions& options, const std::atomic<bool>& stop);
+
+// The first exchange: the ranks of this machine find each other, and rank 0 says how many there
+// are.
+void get_acquainted(Communicator& communicator);
 
 // Gives `options` the job: its communicator, rank 0's --out, and this rank's part of the cores that
 // it shares with others, and which these are.

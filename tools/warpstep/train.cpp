@@ -493,6 +493,7 @@ int train(const Parser& parser, const TrainRequest& request) {
   const std::shared_ptr<Communicator> ranks = join_job(request.job, stop_requested);
   if (!ranks) return train_here(parser, request, signals, stop_requested, ranks);
   try {
+    get_acquainted(*ranks);
     return train_here(parser, request, signals, stop_requested, ranks);
   } catch (const PeerError& error) {
     end_job(*ranks, error.what(), failed, true);

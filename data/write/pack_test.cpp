@@ -7,6 +7,7 @@
 
 #include "data/decode/jpeg.h"
 #include "data/write/pack.h"
+#include "data/write/writers.h"
 #include "engine/core/checksum.h"
 #include "engine/core/file.h"
 #include "tests/data_testing.h"
@@ -84,6 +85,21 @@ TEST_F(Pack, KeepsPixelsLabelsAndClassesInEveryFormat) {
     EXPECT_THAT(names_in(folder_.path()), UnorderedElementsAre("from", "out"));
     fs::remove_all(out_);
   }
+}
+
+// Also where both processes have the same number, as the first of two containers on one volume.
+TEST_F(Pack, LeavesTheFolderOfAnotherThatWritesTheSameOutAlone) {
+  NewFolder first(out_);
+  put(first.path() + "/a", std::string("x"));
+  {
+    NewFolder second(out_);
+    EXPECT_NE(second.path(), first.path());
+    put(second.path() + "/b", std::string("y"));
+    first.commit();
+    EXPECT_THROW(second.commit(), fs::filesystem_error);
+  }
+  EXPECT_THAT(names_in(out_), ElementsAre("a"));
+  EXPECT_THAT(names_in(folder_.path()), UnorderedElementsAre("from", "out"));
 }
 
 TEST_F(Pack, KeepsTheAccessOfAFolderThatItFills) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <utility>
 
 #include "data/formats/tar.h"
@@ -39,6 +40,12 @@ std::uint64_t bytes_of_columns(std::span<const SafetensorsStream::Column> column
   return all;
 }
 
+// No number of a process: in containers that share a volume several have the same.
+std::string temporary_name(const std::string& of) {
+  std::random_device device;
+  return fmt::format(".{}.tmp-{:08x}{:08x}", of, device(), device());
+}
+
 }  // namespace
 
 NewFolder::NewFolder(const std::string& out) : out_(fs::absolute(out).lexically_normal()) {
@@ -53,13 +60,12 @@ NewFolder::NewFolder(const std::string& out) : out_(fs::absolute(out).lexically_
   if (replaces && fs::equivalent(out_, fs::current_path()))  // the data's path may begin with ..
     fail<DataError>("{}: is the current folder, which cannot be replaced; name a folder in it",
                     out);
-  folder_ = out_.parent_path() / fmt::format(".{}.tmp-{}", out_.filename().string(), ::getpid());
   fs::create_directories(out_.parent_path());
-  fs::remove_all(folder_);  // left by a killed process with the same number
   struct stat before {};
   const bool has_owner = replaces && ::stat(out_.c_str(), &before) == 0;
   const auto create = [&] {  // with the access that the user gave to the folder that it replaces
-    fs::create_directory(folder_);
+    do folder_ = out_.parent_path() / temporary_name(out_.filename().string());
+    while (!fs::create_directory(folder_));
     if (!has_owner) return;
     if (::chown(folder_.c_str(), static_cast<uid_t>(-1), before.st_gid) != 0) return;
     fs::permissions(folder_, static_cast<fs::perms>(before.st_mode & 07777));

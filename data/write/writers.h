@@ -17,9 +17,9 @@
 
 namespace warpstep::data {
 
-// A temporary folder next to `out`, .NAME.tmp-PID, which commit() renames to it; without that it is
-// removed with its files. Throws DataError when `out` exists and is not an empty folder that can be
-// replaced; other failures are std::filesystem::filesystem_error.
+// A temporary folder next to `out`, .NAME.tmp-RANDOM, which commit() renames to it; without that it
+// is removed with its files. Throws DataError when `out` exists and is not an empty folder that can
+// be replaced; other failures are std::filesystem::filesystem_error.
 class NewFolder {
  public:
   explicit NewFolder(const std::string& out);

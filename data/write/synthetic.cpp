@@ -1,6 +1,10 @@
 #include "data/write/synthetic.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <mutex>
@@ -346,11 +350,23 @@ void check_options(const SyntheticOptions& options) {
                      options.height);
 }
 
+// Of two processes that make the same set, each would remove what the other has written. The lock
+// ends with the process; a file system without locks has none.
+Descriptor locked(const std::string& folder) {
+  Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (file.number() >= 0 && ::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    fail<DataError>("{}: another process generates a set there; wait for it, or name another OUT",
+                    folder);
+  return file;
+}
+
 }  // namespace
 
 Made make_dataset(const std::string& folder, const SyntheticOptions& options,
                   const std::function<void(std::uint64_t, std::uint64_t)>& progress) try {
   check_options(options);
+  if (!exists(folder)) std::filesystem::create_directories(folder);
+  const Descriptor own = locked(folder);
   const std::string mark_path = folder + "/made.json";
   const nlohmann::json found = read_mark(mark_path);
   if (found == mark(options, true)) return Made::already_there;
@@ -366,7 +382,6 @@ Made make_dataset(const std::string& folder, const SyntheticOptions& options,
         folder);
   for (const char* split : {"/train", "/train.part", "/test", "/test.part"})
     require_drawn(folder + split);
-  std::filesystem::create_directories(folder);
   write_atomically(mark_path, mark(options, false).dump() + "\n");
   std::mutex mutex;
   std::uint64_t done = 0;

@@ -227,6 +227,21 @@ TEST(Order, IsUniform) {
   for (const auto& [order, count] : counts) EXPECT_NEAR(count, 1000, 190);
 }
 
+TEST(MakeSet, RefusesAFolderInWhichAnotherMakesASet) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "set";
+  const SyntheticOptions options{20, 10, 0, 1}, other{20, 10, 1, 1};
+  std::string refusal;
+  EXPECT_EQ(make_dataset(out, options,
+                         [&](std::uint64_t done, std::uint64_t) {
+                           if (done == 7)
+                             refusal = message_of([&] { make_dataset(out, other, nullptr); });
+                         }),
+            Made::made);
+  EXPECT_THAT(refusal, HasSubstr("/set: another process generates a set there"));
+  EXPECT_EQ(make_dataset(out, options, nullptr), Made::already_there);
+}
+
 TEST(MakeSet, DrawsLargeImagesWhoseWindowsShowTheirClass) {
   const Shape shape{70, 90, 3};
   std::vector<std::uint8_t> a(idx(shape.count())), b(a.size());

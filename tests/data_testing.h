@@ -1,6 +1,8 @@
-// Shared by the tests of data sets: a temporary folder, small PNG sets, a data set in memory.
+// Shared by the tests of data sets: a temporary folder, small PNG sets, a data set in memory, a
+// system without threads.
 #pragma once
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -49,6 +51,23 @@ class TemporaryFolder {
 
  private:
   std::string path_;
+};
+
+// While it exists, no thread can start: none has so large a stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    ::pthread_getattr_default_np(&before_);
+    ::pthread_attr_t huge = before_;
+    ::pthread_attr_setstacksize(&huge, std::size_t{1} << 47);
+    ::pthread_setattr_default_np(&huge);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+  ~NoThreads() { ::pthread_setattr_default_np(&before_); }
+
+ private:
+  ::pthread_attr_t before_{};
 };
 
 inline void put(const std::string& path, const std::vector<std::uint8_t>& bytes) {

@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::message_of;
+using testing::NoThreads;
 
 // An interruption ends the loop of a command that has nothing else to do.
 TEST(ParallelFor, LeavesTheCallersSignalsAlone) {
@@ -55,23 +56,6 @@ TEST(OrderedFor, TakesInOrderAndThrowsTheFirst) {
   EXPECT_EQ(message, "at 37");
   EXPECT_EQ(taken.size(), 37U);
 }
-
-// While it exists, no thread can start: none has so large a stack.
-class NoThreads {
- public:
-  NoThreads() {
-    ::pthread_getattr_default_np(&before_);
-    ::pthread_attr_t huge = before_;
-    ::pthread_attr_setstacksize(&huge, std::size_t{1} << 47);
-    ::pthread_setattr_default_np(&huge);
-  }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-  ~NoThreads() { ::pthread_setattr_default_np(&before_); }
-
- private:
-  ::pthread_attr_t before_{};
-};
 
 TEST(ParallelFor, CallsEachIndexOnceAndThrowsTheFirstError) {
   std::vector<std::atomic<int>> calls(1000);

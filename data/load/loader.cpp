@@ -143,16 +143,31 @@ void Loader::start(std::uint64_t batch) {
   ring_->reset(batch);
   for (Slot& slot : slots_) slot.bad.clear();
   for (auto& state : states_) state->epoch = ~std::uint64_t{0};
+  failure_ = nullptr;
+  try {
+    start_threads();
+  } catch (...) {
+    failure_ = std::current_exception();
+    stop();
+    throw;
+  }
+}
+
+void Loader::start_threads() {
+  threads_.reserve(states_.size());  // a thread that finds no place would end the program
   try {
     for (std::uint32_t i = 0; i < states_.size(); ++i)
       threads_.push_back(
           start_thread(fmt::format("{} {}", options_.thread_name, i), [this, i] { work(i); }));
   } catch (const Error& error) {
-    const std::size_t started = threads_.size();
-    stop();
-    fail<Error>("only {} of {} data workers could be started: {}; use fewer --workers", started,
-                states_.size(), error.what());
+    fail<Error>("only {} of {} data workers could be started: {}; use fewer --workers",
+                threads_.size(), states_.size(), error.what());
   }
+}
+
+// After a seek() that failed nobody fills a slot.
+void Loader::require_started() const {
+  if (failure_) std::rethrow_exception(failure_);
 }
 
 void Loader::stop() {
@@ -211,6 +226,7 @@ void Loader::work(std::uint32_t worker) {
 }
 
 const Batch& Loader::next() {
+  require_started();
   release_old_batches();
   // Of those that are ready the trainer has some already. None is left where it must wait.
   const std::uint32_t ready =
@@ -241,6 +257,7 @@ void Loader::release_old_batches() {
 
 bool Loader::ready_within(std::chrono::nanoseconds longest) {
   constexpr std::chrono::microseconds first_pause{20}, longest_pause{500};
+  require_started();
   if (ring_->ready(next_)) return true;
   const std::uint64_t begin = now_ns();
   const std::uint64_t end = begin + static_cast<std::uint64_t>(longest.count());
@@ -294,7 +311,7 @@ void Loader::accept(const Slot& slot) {
 
 void Loader::seek(Position position) {
   const std::uint64_t batch = batch_of(position);
-  if (batch == next_) return;
+  if (batch == next_ && !failure_) return;
   // A thread starts in about 20 us: cheaper than cancelling the claims that workers hold.
   stop();
   next_ = oldest_held_ = batch;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -97,6 +98,8 @@ class Loader : public BatchSource {
   const Batch& next() override;
   int held() const override { return options_.hold; }
   Position position() const override { return position_of(next_); }
+  // Where a worker cannot be started, this and all that wait for a batch throw the same Error,
+  // until another seek() succeeds.
   void seek(Position position) override;
   // Whether next() would return at once; sleeps for it, at most this long, in short pieces: unlike
   // next() for threads that must look after something else as well. The workers continue meanwhile.
@@ -133,6 +136,8 @@ class Loader : public BatchSource {
   std::vector<SlowSample> slowest() const;
   void allocate_slots();
   void start(std::uint64_t batch);
+  void start_threads();
+  void require_started() const;
   void stop();
   void work(std::uint32_t worker);
   void release_old_batches();
@@ -150,6 +155,7 @@ class Loader : public BatchSource {
   std::unique_ptr<Ring> ring_;
   std::vector<std::unique_ptr<MakerState>> states_;
   std::vector<std::thread> threads_;
+  std::exception_ptr failure_;  // of the last start()
 
   std::uint64_t next_ = 0;         // the batch that next() will return
   std::uint64_t waited_ns_ = 0;    // for that batch, in ready_within()

@@ -13,6 +13,7 @@
 #include "engine/core/run_delay.h"
 #include "tests/data_testing.h"
 #include "tests/data_uneven.h"
+#include "tests/largest_allocation.h"
 
 namespace warpstep::data {
 namespace {
@@ -24,7 +25,10 @@ using testing::images_of;
 using testing::in_memory;
 using testing::labels_of;
 using testing::message_of;
+using testing::NoThreads;
 using testing::Uneven;
+using testing_support::fail_allocation;
+using testing_support::has_failed_allocation;
 
 LoaderOptions options(std::int64_t batch, int workers, int prefetch = 3, Tail tail = Tail::drop) {
   LoaderOptions result;
@@ -163,6 +167,50 @@ TEST(Loader, ThrowsWhenTheTurnOfABrokenSampleComes) {
     loader.seek({0, given + 1});
     EXPECT_EQ(hash_of(loader.next()), expected[given + 1]);
   }
+}
+
+// Nobody would ever fill the batch that next() waits for.
+TEST(Loader, StaysFailedWhereASeekCannotStartItsWorkers) {
+  Loader loader(std::make_shared<Uneven>(40), options(4, 2));
+  const auto expected = hashes(loader, 7);
+  std::string refusal;
+  {
+    const NoThreads none;
+    refusal = message_of<Error>([&] { loader.seek({0, 3}); });
+    EXPECT_EQ(message_of<Error>([&] { loader.seek({0, 3}); }), refusal);  // tries again
+  }
+  EXPECT_THAT(refusal, HasSubstr("only 0 of 2 data workers could be started: "));
+  EXPECT_EQ(message_of<Error>([&] { loader.next(); }), refusal);
+  EXPECT_EQ(message_of<Error>([&] { loader.ready_within(std::chrono::seconds(1)); }), refusal);
+  loader.seek({0, 3});
+  EXPECT_EQ(hash_of(loader.next()), expected[3]);
+}
+
+TEST(Loader, StopsTheWorkersThatRunWhereMemoryForAnotherIsMissing) {
+  const auto dataset = std::make_shared<Uneven>(40);
+  const auto runs_out = [](auto work) {
+    std::size_t failures = 0;
+    for (bool has_failed = true; has_failed; failures += has_failed ? 1 : 0) {
+      fail_allocation(failures);
+      try {
+        work();
+      } catch (const std::bad_alloc&) {
+      } catch (const UsageError&) {  // of the slots
+      }
+      has_failed = has_failed_allocation();
+    }
+    return failures;
+  };
+  EXPECT_GT(runs_out([&] { const Loader loader(dataset, options(4, 3)); }), 6U);
+  Loader loader(dataset, options(4, 3));
+  const std::uint64_t expected = hash_of(loader.next());
+  // Each thread needs some.
+  const std::size_t failures = runs_out([&, step = std::uint64_t{0}]() mutable {
+    loader.seek({0, 2 + step++ % 2});
+  });
+  EXPECT_GE(failures, 3U);
+  loader.seek({});
+  EXPECT_EQ(hash_of(loader.next()), expected);
 }
 
 TEST(Loader, NamesTheFirstBrokenRowWhateverTheTiming) {

@@ -40,6 +40,14 @@ FirstSample first_readable(const Dataset& dataset) {
   std::rethrow_exception(first_error);
 }
 
+void check_labels_of(const Dataset& dataset) {
+  const auto classes = static_cast<std::int64_t>(dataset.classes().size());
+  for (std::uint64_t i = 0; i < dataset.size(); ++i)
+    if (const std::int32_t label = dataset.label(i); label < 0 || label >= classes)
+      fail<DataError>("{}: has label {}, but labels of {} classes are 0 to {}", dataset.name(i),
+                      label, classes, classes - 1);
+}
+
 std::string cropping_options(const Shape& image) {
   // ImageNet's 224 of 256, or less for smaller images.
   const std::int64_t side = std::clamp<std::int64_t>(std::min(image[0], image[1]) / 32, 1, 7) * 32;

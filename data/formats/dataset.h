@@ -78,6 +78,11 @@ struct FirstSample {
 // is readable.
 FirstSample first_readable(const Dataset& dataset);
 
+// A label is an index where samples are counted, and names the place that the loss writes to.
+// Throws DataError for one that is no class; open() does so for every set, also one of a plugin's
+// format.
+void check_labels_of(const Dataset& dataset);
+
 // Implemented besides Dataset by formats that may carry checksums.
 class Checksums {
  public:

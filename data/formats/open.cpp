@@ -118,7 +118,9 @@ std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOp
   try {
     const Format& format = format_of(spec);
     if (split == Split::test && !has_part(format, spec, split)) no_test_part(format, spec, options);
-    return format.open_split(spec, split, options);
+    std::unique_ptr<Dataset> set = format.open_split(spec, split, options);
+    check_labels_of(*set);
+    return set;
   } catch (const std::bad_alloc&) {
     fail<DataError>(
         "{}: cannot allocate the memory of the {} split; use a smaller set or another format", spec,

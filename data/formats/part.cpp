@@ -104,6 +104,7 @@ std::vector<std::uint64_t> indices_of(const Dataset& whole, Split split,
   if (!(options.share > 0 && options.share < 1))
     fail<UsageError>("--val-split {}: is a share of the images, above 0 and below 1",
                      options.share);
+  check_labels_of(whole);
   // Samples of each class, in the order of their random numbers: the first ones are the test part.
   using Drawn = std::pair<std::uint64_t, std::uint64_t>;
   std::vector<std::vector<Drawn>> classes(whole.classes().size());

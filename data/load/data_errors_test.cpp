@@ -9,6 +9,8 @@
 
 #include "data/decode/jpeg.h"
 #include "data/formats/cached.h"
+#include "data/formats/formats.h"
+#include "data/formats/part.h"
 #include "data/load/loader.h"
 #include "tests/data_testing.h"
 #include "tests/data_uneven.h"
@@ -21,6 +23,7 @@ using ::testing::HasSubstr;
 using testing::images_of;
 using testing::labels_of;
 using testing::message_of;
+using testing::put;
 using testing::put_png_split;
 using testing::rows_of;
 using testing::TemporaryFolder;
@@ -298,6 +301,23 @@ TEST(UsersSet, HasLabelsOfItsClasses) {
     EXPECT_THAT(message_of([&] { const MemoryDataset set(std::move(parts)); }),
                 HasSubstr(fmt::format("memory: sample 1 has label {}", label)));
   }
+}
+
+// Before anything counts its samples by class.
+TEST(UsersSet, HasLabelsOfItsClassesOnceAPluginHasOpenedIt) {
+  add_format(
+      {.files = "files of label 2",
+       .has_split = [](const std::string& spec, Split) { return spec.ends_with("/label-2"); },
+       .open_split = [](const std::string&, Split, const OpenOptions&) -> std::unique_ptr<Dataset> {
+         return std::make_unique<Own>(2, 3);
+       }});
+  const TemporaryFolder folder;
+  put(folder / "label-2", std::string("x"));
+  const auto refusal = HasSubstr("memory[3]: has label 2, but labels of 2 classes are 0 to 1");
+  EXPECT_THAT(message_of([&] { open(folder / "label-2", Split::train); }), refusal);
+  EXPECT_THAT(
+      message_of([] { open_part(std::make_shared<Own>(2, 3), Split::test, {.share = 0.1}); }),
+      refusal);
 }
 
 TEST(UsersSet, HasPixelsOfOneNumberOfChannels) {

@@ -70,17 +70,8 @@ class FillTimes {
   Sums before_;
 };
 
-// Also of a plugin's set, or a user's own: the loss writes to the place that a label names.
-void check_labels_of(const Dataset& dataset) {
-  const auto classes = static_cast<std::int64_t>(dataset.classes().size());
-  for (std::uint64_t i = 0; i < dataset.size(); ++i)
-    if (const std::int32_t label = dataset.label(i); label < 0 || label >= classes)
-      fail<DataError>("{}: has label {}, but labels of {} classes are 0 to {}", dataset.name(i),
-                      label, classes, classes - 1);
-}
-
 void check(const LoaderOptions& options, const Dataset& dataset, const Shape& shape) {
-  check_labels_of(dataset);
+  check_labels_of(dataset);  // of a user's own set, which no open() has seen
   if (options.batch < 1 || options.batch > max_batch)
     fail<UsageError>("batch {}: must be from 1 to {}", options.batch, max_batch);
   if (options.world < 1 || options.rank >= options.world)

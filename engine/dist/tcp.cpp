@@ -74,11 +74,18 @@ std::chrono::milliseconds left(Time::time_point until) {
                   std::chrono::ceil<std::chrono::milliseconds>(until - Time::now()));
 }
 
-bool ready(const Socket& socket, short events, Time::time_point until) {
-  pollfd one{.fd = socket.file(), .events = events, .revents = 0};
+constexpr char left_text[] = "rank {} left the job";
+
+// `first`: the connection to rank 0, or null. It ends where rank 0 sees that any other rank has
+// left; this one may wait for just that rank.
+bool ready(const Socket& socket, short events, Time::time_point until,
+           const Socket* first = nullptr) {
+  std::array<pollfd, 2> both{
+      {{socket.file(), events, 0}, {first ? first->file() : -1, POLLRDHUP, 0}}};
   int count = -1;
-  do count = ::poll(&one, 1, static_cast<int>(left(until).count()));
+  do count = ::poll(both.data(), both.size(), static_cast<int>(left(until).count()));
   while (count < 0 && errno == EINTR);
+  if (count > 0 && both[1].revents != 0) fail<PeerError>(left_text, 0);
   return count > 0;
 }
 
@@ -175,8 +182,9 @@ Place as_seen_by(const Socket& socket, const Place& place) {
   return seen;
 }
 
-// Tries until it works: the other rank may not listen yet.
-Socket connect_to(const Place& place, Time::time_point until, std::string* why) {
+// Tries until it works: the other rank may not listen yet. `first` as for ready().
+Socket connect_to(const Place& place, Time::time_point until, std::string* why,
+                  const Socket* first = nullptr) {
   do {
     Socket socket(::socket(place.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (socket) {
@@ -187,13 +195,13 @@ Socket connect_to(const Place& place, Time::time_point until, std::string* why) 
       if (error == EINPROGRESS) {
         error = ETIMEDOUT;
         socklen_t size = sizeof error;
-        if (ready(socket, POLLOUT, std::min(until, Time::now() + std::chrono::seconds(5))))
+        if (ready(socket, POLLOUT, std::min(until, Time::now() + std::chrono::seconds(5)), first))
           ::getsockopt(socket.file(), SOL_SOCKET, SO_ERROR, &error, &size);
       }
       if (error == 0) return socket;
       *why = std::strerror(error);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ready({}, 0, Time::now() + std::chrono::milliseconds(50), first);
   } while (Time::now() < until);
   return {};
 }
@@ -247,8 +255,9 @@ void accept_ranks(const Socket& listener, const World& world, std::uint32_t job,
         ++missing;
       }
   };
+  const Socket* const rank_0 = world.rank > 0 ? sockets.data() : nullptr;
   while (missing > 0) {
-    if (!ready(listener, POLLIN, until)) {
+    if (!ready(listener, POLLIN, until, rank_0)) {
       std::vector<int> absent;
       for (int rank = first; rank < world.size; ++rank)
         if (!sockets[static_cast<std::size_t>(rank)]) absent.push_back(rank);
@@ -293,8 +302,6 @@ void accept_ranks(const Socket& listener, const World& world, std::uint32_t job,
     if (missing == 0) forget_who_left();
   }
 }
-
-constexpr char left_text[] = "rank {} left the job";
 
 class TcpTransport final : public Transport {
  public:
@@ -400,7 +407,7 @@ class TcpTransport final : public Transport {
     for (int rank = 1; rank < world_.rank; ++rank) {
       const auto at = static_cast<std::size_t>(rank);
       std::string why;
-      sockets[at] = connect_to(places[at], until, &why);
+      sockets[at] = connect_to(places[at], until, &why, sockets.data());
       if (!sockets[at] || !send(sockets[at], greeting, until))
         fail<RankError>("rank {} cannot be reached: {}; ranks use any free TCP port between them",
                         rank, why);

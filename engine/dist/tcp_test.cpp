@@ -10,8 +10,11 @@
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <future>
 #include <thread>
+#include <utility>
 
 #include "tests/free_port.h"
 
@@ -314,6 +317,82 @@ TEST(Tcp, SendsOtherMachinesNoLoopbackAddress) {
   zero.join();
   ::close(one);
   ::close(two);
+}
+
+// In place of rank 0 of 3, for one of the other ranks.
+class FirstRank {
+ public:
+  FirstRank() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = at(0);
+    socklen_t bytes = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(listener_, any, bytes), 0);
+    EXPECT_EQ(::listen(listener_, 8), 0);
+    EXPECT_EQ(::getsockname(listener_, any, &bytes), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  FirstRank(const FirstRank&) = delete;
+  FirstRank& operator=(const FirstRank&) = delete;
+  ~FirstRank() {
+    leave();
+    ::close(listener_);
+  }
+  // Runs `rank` in a thread; returns its error.
+  std::future<std::string> start(int rank) {
+    TcpOptions options = options_of(rank, 3, port_);
+    options.host = "127.0.0.1";
+    auto error = std::async(std::launch::async, [options] {
+      try {
+        open_tcp(options);
+      } catch (const PeerError& left) {
+        return std::string("peer: ") + left.what();
+      } catch (const RankError& other) {
+        return std::string(other.what());
+      }
+      return std::string();
+    });
+    connection_ = ::accept(listener_, nullptr, nullptr);
+    Greeting greeting;
+    EXPECT_EQ(::recv(connection_, &greeting, sizeof greeting, MSG_WAITALL),
+              static_cast<ssize_t>(sizeof greeting));
+    return error;
+  }
+  // Tells it that the others are where nobody listens, and the first of what all exchange then.
+  void send_places() const {
+    std::array<Place, 3> places;
+    for (Place& place : places) {
+      const sockaddr_in address = at(free_port());
+      std::memcpy(&place.address, &address, sizeof address);
+      place.length = sizeof address;
+    }
+    EXPECT_EQ(::send(connection_, &places, sizeof places, MSG_NOSIGNAL),
+              static_cast<ssize_t>(sizeof places));
+    EXPECT_EQ(::send(connection_, "12345678", 8, MSG_NOSIGNAL), 8);
+  }
+  void leave() { ::close(std::exchange(connection_, -1)); }
+
+ private:
+  static sockaddr_in at(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+
+  int listener_, connection_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+// Rank 0 leaves because another has. Rank 1 waits for rank 2 to connect, rank 2 connects to rank 1.
+TEST(Tcp, WaitsForNoOtherRankWhereRank0HasLeft) {
+  for (const int rank : {1, 2}) {
+    FirstRank zero;
+    std::future<std::string> error = zero.start(rank);
+    zero.send_places();
+    zero.leave();
+    EXPECT_EQ(error.get(), "peer: rank 0 left the job");
+  }
 }
 
 class TcpEnvironment : public testing::Test {

@@ -159,17 +159,29 @@ void set_port(sockaddr_storage& address, std::uint16_t port) {
     reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
 }
 
+// A socket of both families has IPv4 addresses in the form of IPv6, in which a machine without IPv6
+// cannot connect to them.
+Place unmapped(const Place& place) {
+  const auto& six = reinterpret_cast<const sockaddr_in6&>(place.address);
+  if (six.sin6_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) return place;
+  Place plain{.length = sizeof(sockaddr_in)};
+  auto& four = reinterpret_cast<sockaddr_in&>(plain.address);
+  four.sin_family = AF_INET;
+  four.sin_port = six.sin6_port;
+  std::memcpy(&four.sin_addr, &six.sin6_addr.s6_addr[12], sizeof four.sin_addr);
+  return plain;
+}
+
 Place local_place(const Socket& socket) {
   Place place{.length = sizeof(sockaddr_storage)};
   ::getsockname(socket.file(), reinterpret_cast<sockaddr*>(&place.address), &place.length);
-  return place;
+  return unmapped(place);
 }
 
 bool is_loopback(const Place& place) {
   if (place.address.ss_family == AF_INET)
     return ntohl(reinterpret_cast<const sockaddr_in&>(place.address).sin_addr.s_addr) >> 24 == 127;
-  const in6_addr& six = reinterpret_cast<const sockaddr_in6&>(place.address).sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(place.address).sin6_addr);
 }
 
 // The place of a rank as the one behind `socket`, on which rank 0 talks to it, can reach it. A rank
@@ -187,6 +199,7 @@ Socket connect_to(const Place& place, Time::time_point until, std::string* why,
                   const Socket* first = nullptr) {
   do {
     Socket socket(::socket(place.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket) *why = reason();
     if (socket) {
       set_up(socket);
       const int code =
@@ -295,6 +308,7 @@ void accept_ranks(const Socket& listener, const World& world, std::uint32_t job,
       fail<RankError>(
           "two processes are rank {0}, or {0} is not below the {1} ranks; RANK must differ",
           greeting.rank, world.size);
+    place = unmapped(place);
     set_port(place.address, greeting.port);
     arrived(greeting.rank, place);
     sockets[static_cast<std::size_t>(greeting.rank)] = std::move(socket);
@@ -408,9 +422,10 @@ class TcpTransport final : public Transport {
       const auto at = static_cast<std::size_t>(rank);
       std::string why;
       sockets[at] = connect_to(places[at], until, &why, sockets.data());
-      if (!sockets[at] || !send(sockets[at], greeting, until))
+      if (!sockets[at])
         fail<RankError>("rank {} cannot be reached: {}; ranks use any free TCP port between them",
                         rank, why);
+      if (!send(sockets[at], greeting, until)) fail<PeerError>(left_text, rank);
     }
     accept_ranks(listener, world_, job, world_.rank + 1, until, sockets, [](int, const Place&) {});
   }

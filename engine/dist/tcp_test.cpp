@@ -291,16 +291,17 @@ int greet(in_addr_t at, std::uint16_t port, int rank) {
   return -1;
 }
 
-// Where rank 1 is for the rank that has this connection: "10.0.0.7 9001".
+// Where rank 1 is for the rank that has this connection: "10.0.0.7 9001". Not in an address of
+// IPv6, to which a machine without that cannot connect.
 std::string place_of_rank_1(int socket) {
   std::array<Place, 2> places;
   EXPECT_EQ(::recv(socket, &places, sizeof places, MSG_WAITALL),
             static_cast<ssize_t>(sizeof places));
+  EXPECT_EQ(places[1].address.ss_family, AF_INET);
   std::array<char, 64> host{}, port{};
   ::getnameinfo(reinterpret_cast<sockaddr*>(&places[1].address), places[1].length, host.data(),
                 host.size(), port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
-  const std::string text = host.data(), mapped = "::ffff:";
-  return (text.starts_with(mapped) ? text.substr(mapped.size()) : text) + " " + port.data();
+  return std::string(host.data()) + " " + port.data();
 }
 
 // A rank on rank 0's machine connects by 127.0.0.1 where the machine's name stands for that.
@@ -330,6 +331,11 @@ class FirstRank {
     EXPECT_EQ(::listen(listener_, 8), 0);
     EXPECT_EQ(::getsockname(listener_, any, &bytes), 0);
     port_ = ntohs(address.sin_port);
+    for (Place& place : places_) {
+      address = at(free_port());
+      std::memcpy(&place.address, &address, sizeof address);
+      place.length = sizeof address;
+    }
   }
   FirstRank(const FirstRank&) = delete;
   FirstRank& operator=(const FirstRank&) = delete;
@@ -340,6 +346,7 @@ class FirstRank {
   // Runs `rank` in a thread; returns its error.
   std::future<std::string> start(int rank) {
     TcpOptions options = options_of(rank, 3, port_);
+    options.timeout = std::chrono::milliseconds(1500);
     options.host = "127.0.0.1";
     auto error = std::async(std::launch::async, [options] {
       try {
@@ -359,14 +366,8 @@ class FirstRank {
   }
   // Tells it that the others are where nobody listens, and the first of what all exchange then.
   void send_places() const {
-    std::array<Place, 3> places;
-    for (Place& place : places) {
-      const sockaddr_in address = at(free_port());
-      std::memcpy(&place.address, &address, sizeof address);
-      place.length = sizeof address;
-    }
-    EXPECT_EQ(::send(connection_, &places, sizeof places, MSG_NOSIGNAL),
-              static_cast<ssize_t>(sizeof places));
+    EXPECT_EQ(::send(connection_, &places_, sizeof places_, MSG_NOSIGNAL),
+              static_cast<ssize_t>(sizeof places_));
     EXPECT_EQ(::send(connection_, "12345678", 8, MSG_NOSIGNAL), 8);
   }
   void leave() { ::close(std::exchange(connection_, -1)); }
@@ -382,6 +383,7 @@ class FirstRank {
 
   int listener_, connection_ = -1;
   std::uint16_t port_ = 0;
+  std::array<Place, 3> places_;
 };
 
 // Rank 0 leaves because another has. Rank 1 waits for rank 2 to connect, rank 2 connects to rank 1.
@@ -393,6 +395,21 @@ TEST(Tcp, WaitsForNoOtherRankWhereRank0HasLeft) {
     zero.leave();
     EXPECT_EQ(error.get(), "peer: rank 0 left the job");
   }
+}
+
+TEST(Tcp, SaysWhyItHasNoSocketForAnotherRank) {
+  FirstRank zero;
+  std::future<std::string> error = zero.start(2);
+  const int next = ::dup(STDERR_FILENO);
+  ::close(next);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit full{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &full), 0);
+  zero.send_places();
+  const std::string said = error.get();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(said, HasSubstr("rank 1 cannot be reached: Too many open files; ranks use any"));
 }
 
 class TcpEnvironment : public testing::Test {

@@ -114,6 +114,18 @@ TEST_F(MappedFileTest, AMappedFileThatIsCutEndsTheProgramByName) {
       "/file: was truncated or its disk failed while it was mapped .byte 5000.; copy it again");
 }
 
+// The rest of a page that still has bytes of the file is zeros, which no fault reports.
+TEST_F(MappedFileTest, ACutWithinTheLastPageIsFoundByTheCheckAlone) {
+  const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const MappedFile file(path_);
+  const std::size_t last = content_.size() - 1, cut = last / page * page + 1;
+  EXPECT_NE(content_[last], 0);
+  std::filesystem::resize_file(path_, cut);
+  EXPECT_EQ(file.view(last, 1, scratch_)[0], 0);
+  EXPECT_THAT(message_of([&] { file.check_unchanged(); }),
+              HasSubstr(fmt::format("/file: has {} bytes, but had 10000", cut)));
+}
+
 TEST_F(MappedFileTest, FaultsElsewhereGoToTheHandlerThatWasThere) {
   const auto fault_elsewhere = [&] {
     ::signal(SIGBUS, [](int) { ::_exit(42); });

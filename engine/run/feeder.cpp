@@ -78,8 +78,15 @@ void Feeder::seek(Position position) {
   if (position == next_.position) return;
   stop();
   steps_.wait();  // they may still read the buffers
-  source_.seek(position);
-  start();
+  try {
+    source_.seek(position);
+    start();
+  } catch (...) {  // next() throws it, too: nobody copies what it would wait for
+    Buffer& buffer = place(next_);
+    buffer.error = std::current_exception();
+    buffer.taken = false;
+    throw;
+  }
 }
 
 // The steps that read the groups before are enqueued by now.

@@ -54,7 +54,7 @@ class Device : public Backend {
   void read(const Value&, const void*, std::span<std::byte>) const override {}
 };
 
-// Batch b of 4 bytes b, one label b; throws at `broken`.
+// Batch b of 4 bytes b, one label b; throws at `broken`, and where it is to go to epoch 7.
 class Numbers final : public BatchSource {
  public:
   std::int64_t batch_size() const override { return 4; }
@@ -73,7 +73,10 @@ class Numbers final : public BatchSource {
     return batch;
   }
   Position position() const override { return {at / 10, at % 10}; }
-  void seek(Position p) override { at = p.epoch * 10 + p.step; }
+  void seek(Position p) override {
+    if (p.epoch == 7) fail<DataError>("no thread starts");
+    at = p.epoch * 10 + p.step;
+  }
 
   std::uint64_t at = 0, broken = 1000;
   alignas(8) std::array<std::byte, 8> slot{};
@@ -274,6 +277,21 @@ TEST(Feeder, ThrowsWhenTheTurnOfABrokenBatchComes) {
   EXPECT_THROW(feeder.next(), DataError);  // and again
   feeder.seek({0, 5});
   expect_batch(feeder.next(), 5);
+}
+
+TEST(Feeder, ThrowsAfterASeekThatFailed) {
+  Device device;
+  for (std::uint64_t before = 0; before < 4; ++before) {
+    Numbers source;
+    SlowSteps steps;
+    steps.finish(1000);
+    Feeder feeder(source, device, steps);
+    for (std::uint64_t i = 0; i < before; ++i) feeder.next();
+    EXPECT_THROW(feeder.seek({7, 0}), DataError);
+    EXPECT_THROW(feeder.next(), DataError);
+    feeder.seek({0, 5});
+    expect_batch(feeder.next(), 5);
+  }
 }
 
 }  // namespace

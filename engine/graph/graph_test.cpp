@@ -214,6 +214,13 @@ TEST(Layers, SeeAFlattenBehindWhatKeepsElementsInTheirPlaces) {
   }
 }
 
+TEST(Layers, RefuseANormOfFlattenedImages) {
+  Graph g;
+  EXPECT_THROW(layer_norm("ln", relu(flatten(images(g, {2, 4, 5, 3})))), ShapeError);
+  layer_norm("ln", linear("fc", flatten(images(g, {2, 4, 5, 3})), {.out = 7}));
+  layer_norm("ln of pixels", flatten(images(g, {2, 1, 1, 3})));
+}
+
 TEST(Layers, NameNodesAndParameters) {
   Graph g;
   const Tensor x = relu(conv("conv1", images(g), {.out = 4, .padding = 1}));

@@ -163,6 +163,11 @@ Tensor linear(std::string name, Tensor x, Linear op, const LinearForm& form, Whe
 
 Tensor layer_norm(std::string name, Tensor x, LayerNorm op, Where where) {
   Graph& graph = *x.graph;
+  if (const Shape image = flattened_from(x); image.rank() == 3 && image[0] * image[1] > 1)
+    fail<ShapeError>(
+        "{}: layer_norm of flattened images of {}, whose weights would not be in PyTorch's order; "
+        "put a linear layer between, or a batch_norm before the flatten",
+        name, image.text());
   const Shape shape{x.channels()};
   const auto channels = [&](const char* suffix, double value) {
     return parameter(graph, name + suffix, shape, shape, {0}, {Initial::Kind::constant, value});

@@ -46,7 +46,8 @@ struct LinearForm {
 Tensor linear(std::string name, Tensor x, Linear op, const LinearForm& form,
               Where where = Where::current());
 
-// Parameters `name`.weight and, with a bias, `name`.bias of C elements; x [N,C].
+// Parameters `name`.weight and, with a bias, `name`.bias of C elements; x [N,C], not of flattened
+// images of more than a pixel.
 Tensor layer_norm(std::string name, Tensor x, LayerNorm op = {}, Where where = Where::current());
 
 // Tokens and positions i32 [N], see Embed.

@@ -207,8 +207,9 @@ void Trainer::take_batch(const Progress& launched) {
   taken_ns_ = now_ns();
   wait.end(taken_ns_);
   give_batch(parts_.step, batch);
+  ++begun_;
   parts_.step.measure(measures(launched.step));
-  parts_.step.accumulate(++begun_ % accumulate_ != 0);
+  parts_.step.accumulate(begun_ % accumulate_ != 0);
   variants_.push_back(parts_.step.variant());
   flights_.push_back({.count = batch.count,
                       .weight = batch.loss_weight(),
@@ -502,8 +503,8 @@ bool Trainer::evaluation_step(const Progress& progress) const {
 
 bool Trainer::measures(std::uint64_t step) const {
   const std::uint64_t every = options_.measure_every_steps;
-  if (every == 0 || step % accumulate_ != 0) return false;
-  return step == accumulate_ || step / every > (step - accumulate_) / every;
+  if (every == 0 || begun_ % accumulate_ != 0) return false;
+  return step <= accumulate_ || step / every > (step - accumulate_) / every;
 }
 
 std::vector<BlockStatistics> block_statistics(const Program& step, std::int64_t at) {

@@ -451,21 +451,25 @@ TEST(Trainer, MeasuresTheBlocksOfSomeSteps) {
     }
     std::vector<std::uint64_t> steps;
   };
-  const auto measured = [](std::int64_t accumulate, std::uint64_t every) {
+  const auto measured = [](std::int64_t accumulate, std::uint64_t every, int runs = 1) {
     StepOptions options{.statistics = true};
     options.update.accumulate = accumulate;
     Program step(model_step("mlp", 1, options), open_backend("ref"));
     step.store().initialize(1);
     GreyImages data;
     Measured seen;
-    Trainer trainer({.step = step, .data = data, .observers = {&seen}},
-                    {.epochs = 0, .max_steps = 9, .measure_every_steps = every});
-    Progress progress;
-    trainer.run(progress, false);
+    for (int run = 0; run < runs; ++run) {
+      Trainer trainer({.step = step, .data = data, .observers = {&seen}},
+                      {.epochs = 0, .max_steps = 9, .measure_every_steps = every});
+      Progress progress;
+      trainer.run(progress, false);
+    }
     return seen.steps;
   };
   EXPECT_THAT(measured(1, 4), ElementsAre(1, 4, 8));
   EXPECT_THAT(measured(2, 3), ElementsAre(2, 4, 6));
+  // The second run of one store begins with the end of an update.
+  EXPECT_THAT(measured(2, 3, 2), ElementsAre(2, 4, 6, 1, 3, 7, 9));
   EXPECT_THAT(measured(1, 0), ElementsAre());
 }
 

@@ -109,7 +109,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT WARPSTEP_SANITIZE AND CMAKE_SYSTE
   add_test(NAME registers/self_test COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/registers_test.py" --self-test)
   set_tests_properties(registers registers/self_test PROPERTIES LABELS cpu)
 endif()
-warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp loss_test.cpp recompute_test.cpp
+warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp loss_test.cpp attention_test.cpp recompute_test.cpp
               table_test.cpp
               "${root}/kernels/cpu/team_test.cpp"
               LINK warpstep::models OpenMP::OpenMP_CXX)

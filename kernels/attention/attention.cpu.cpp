@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "kernels/attention/attention.cpu.h"
 #include "kernels/attention/attention_rows.h"
@@ -61,7 +62,8 @@ const AttentionLoops& attention_loops =
 
 // Rows of scores are computed in groups of this many; what a row does not see becomes zero.
 constexpr std::int64_t group = 16;
-constexpr float unseen = -3e38F;  // below every score
+constexpr float unseen = -3e38F;  // below every finite score
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 constexpr std::int64_t in_groups(std::int64_t count) {
   return (count + group - 1) / group * group;
@@ -148,6 +150,9 @@ struct Normalizer {
 
   void add_block(const PairBlock& pairs, std::int64_t row, float* s, float* sums,
                  std::int64_t features);
+  // Of all blocks. NaN where no score is finite, as exp(-inf - -inf) is.
+  float factor() const { return largest > unseen ? 1 / sum : not_a_number; }
+  float statistic() const { return largest > unseen ? largest + std::log(sum) : not_a_number; }
 };
 
 // The scores s of the row become exp(score - largest); what the row has summed so far is rescaled
@@ -310,10 +315,10 @@ class AttentionForward : HeadKernel {
     float* o = as<float>(b.out[0]) + rows_.offset(task, 1) + i * rows_.channels();
     float* statistics = as<float>(b.out[1]) + task * rows_.length + i;
     for (std::int64_t r = 0; r < count; ++r) {
-      const auto [largest, sum] = normalizers[idx(r)];
-      copy_rows(scratch + sums_ + r * padded(), 0, 1, features(), 1 / sum, false,
+      const Normalizer& all = normalizers[idx(r)];
+      copy_rows(scratch + sums_ + r * padded(), 0, 1, features(), all.factor(), false,
                 o + r * rows_.channels(), 0);
-      statistics[r] = largest + std::log(sum);
+      statistics[r] = all.statistic();
     }
   }
 
@@ -484,7 +489,7 @@ void ContinuedAttention::run(const float* queries, std::int64_t first, const flo
     }
   }
   for (std::int64_t i = 0; i < count_; ++i)
-    copy_rows(scratch + sums_ + i * padded, 0, 1, features_, 1 / normalizers[i].sum, false,
+    copy_rows(scratch + sums_ + i * padded, 0, 1, features_, normalizers[i].factor(), false,
               o + i * features_, 0);
 }
 

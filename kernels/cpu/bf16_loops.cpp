@@ -101,15 +101,14 @@ inline void pair_rows(const Bf16* rows, std::int64_t stride, std::int64_t padded
 }
 
 // sums [rows, 16 * vectors] of a tile = (accumulate ? sums : 0) + a b, with
-// AVX512_BF16.
+// AVX512_BF16. Added last: one long chain of sums would lose digits.
 template <int rows, int vectors>
 __attribute__((noinline)) void dot_tile_of(const Bf16Tile& t, int first) {
   float* sums = t.sums + first * square;
   __m512 sum[rows][vectors];
   unrolled<rows>([&]<int i>() __attribute__((always_inline)) {
-    unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {
-      sum[i][j] = t.accumulate ? _mm512_loadu_ps(sums + i * square + 16 * j) : _mm512_setzero_ps();
-    });
+    unrolled<vectors>([&]<int j>()
+                          __attribute__((always_inline)) { sum[i][j] = _mm512_setzero_ps(); });
   });
   constexpr int groups = (rows + 3) / 4;
   const std::int64_t stride = t.stride;
@@ -136,7 +135,9 @@ __attribute__((noinline)) void dot_tile_of(const Bf16Tile& t, int first) {
   }
   unrolled<rows>([&]<int i>() __attribute__((always_inline)) {
     unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {
-      _mm512_storeu_ps(sums + i * square + 16 * j, sum[i][j]);
+      float* const to = sums + i * square + 16 * j;
+      if (t.accumulate) sum[i][j] = _mm512_add_ps(sum[i][j], _mm512_loadu_ps(to));
+      _mm512_storeu_ps(to, sum[i][j]);
     });
   });
 }
@@ -160,18 +161,13 @@ __attribute__((noinline)) void amx_tile_of(const Bf16Tile& t) {
   constexpr bool lower = row_tiles == 2, right = column_tiles == 2;
   constexpr std::int64_t row_bytes = square * sizeof(float);
   const std::int64_t a_bytes = t.stride * static_cast<std::int64_t>(sizeof(Bf16));
+  alignas(64) float added[square * square];  // to earlier sums, as above
+  float* const to = t.accumulate ? added : t.sums;
   __asm__ volatile("" ::: "memory");  // the operands are in memory
-  if (t.accumulate) {
-    _tile_loadd(0, t.sums, row_bytes);
-    if constexpr (right) _tile_loadd(1, t.sums + 16, row_bytes);
-    if constexpr (lower) _tile_loadd(2, t.sums + 16 * square, row_bytes);
-    if constexpr (lower && right) _tile_loadd(3, t.sums + 16 * square + 16, row_bytes);
-  } else {
-    _tile_zero(0);
-    if constexpr (right) _tile_zero(1);
-    if constexpr (lower) _tile_zero(2);
-    if constexpr (lower && right) _tile_zero(3);
-  }
+  _tile_zero(0);
+  if constexpr (right) _tile_zero(1);
+  if constexpr (lower) _tile_zero(2);
+  if constexpr (lower && right) _tile_zero(3);
   const Bf16* b = t.b;
   for (std::int64_t s = 0; s < t.steps; ++s) {
     const Bf16* a = t.a + t.offsets[s];
@@ -189,11 +185,18 @@ __attribute__((noinline)) void amx_tile_of(const Bf16Tile& t) {
     if constexpr (lower && right) _tile_dpbf16ps(3, 5, 7);
     b += 32 * square;
   }
-  _tile_stored(0, t.sums, row_bytes);
-  if constexpr (right) _tile_stored(1, t.sums + 16, row_bytes);
-  if constexpr (lower) _tile_stored(2, t.sums + 16 * square, row_bytes);
-  if constexpr (lower && right) _tile_stored(3, t.sums + 16 * square + 16, row_bytes);
+  _tile_stored(0, to, row_bytes);
+  if constexpr (right) _tile_stored(1, to + 16, row_bytes);
+  if constexpr (lower) _tile_stored(2, to + 16 * square, row_bytes);
+  if constexpr (lower && right) _tile_stored(3, to + 16 * square + 16, row_bytes);
   __asm__ volatile("" ::: "memory");
+  if (!t.accumulate) return;
+  for (int i = 0; i < 16 * row_tiles; ++i)
+    for (int j = 0; j < 16 * column_tiles; j += 16) {
+      float* const sums = t.sums + i * square + j;
+      _mm512_storeu_ps(
+          sums, _mm512_add_ps(_mm512_loadu_ps(sums), _mm512_load_ps(added + i * square + j)));
+    }
 }
 
 inline void amx_tiles(const Bf16Tile& t) {

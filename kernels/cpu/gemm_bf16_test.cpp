@@ -102,6 +102,20 @@ Windows windows(std::int64_t image, std::int64_t channels, std::int64_t kernel, 
           kernel, kernel, -padding, -padding, dilation, dilation};
 }
 
+// The rounding of each addition to a long sum of equal terms goes the same way.
+TEST_F(Bf16Products, OfALargeDepthLoseNoDigits) {
+  omp_set_num_threads(1);
+  constexpr std::int64_t depth = 1 << 19, columns = 16;
+  const std::vector<Bf16> a(depth, narrowed(1.3F)), b(depth * columns, narrowed(1));
+  const Bf16Product product({1, columns, depth}, Strides{depth, 1}, Strides{1, columns},
+                            PixelGrid::matrix(columns), false);
+  std::vector<Bf16> c(columns);
+  std::vector<std::uint64_t> workspace(product.workspace_bytes() / 8 + 1);
+  product.run(a.data(), b.data(), nullptr, c.data(), workspace.data());
+  const double sum = static_cast<double>(widened(a[0])) * depth;
+  for (const Bf16 found : c) EXPECT_NEAR(widened(found), sum, 0x1p-9 * sum);
+}
+
 TEST_F(Bf16Products, OfMatricesWithAnyStrides) {
   for (const int threads : {1, 3}) {
     omp_set_num_threads(threads);

@@ -31,7 +31,7 @@ double recorded_ns(const View& view, int awaited_workers) {
                of_activity = fields::number(costs, "activity_ns");
   double trainer = 0, workers = 0;
   for (const Span& span : session.spans) {
-    if (!view.in_windows(span.begin_ns)) continue;
+    if (!view.in_steps(span.begin_ns)) continue;
     if (span.thread == view.trainer)
       trainer += of_span;
     else if (is_worker(session.threads[span.thread].name))
@@ -39,7 +39,7 @@ double recorded_ns(const View& view, int awaited_workers) {
   }
   double all = awaited_workers > 0 ? std::max(trainer, workers / awaited_workers) : trainer;
   for (const Activity& activity : session.activities)
-    if (view.in_windows(activity.start_ns)) all += of_activity;
+    if (view.in_steps(activity.start_ns)) all += of_activity;
   return all;
 }
 

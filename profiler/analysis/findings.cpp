@@ -61,13 +61,24 @@ std::string Facts::of_step(double ns) const {
                      quantity(ns / step_ns, Unit::share));
 }
 
-double Facts::range_ns(std::string_view name) const {
+namespace {
+
+// Of ranges of this name that begin at a moment of `scope`, ns.
+double sum_of_ranges(const View& view, std::string_view name,
+                     bool (View::*scope)(std::uint64_t) const) {
+  const Session& session = view.session;
   double sum = 0;
   for (const Span& span : session.spans)
     if (session.kind(span) == Kind::range && session.name(span.name) == name &&
-        view.in_windows(span.begin_ns))
+        (view.*scope)(span.begin_ns))
       sum += static_cast<double>(span.end_ns - span.begin_ns);
-  return sum / steps;
+  return sum;
+}
+
+}  // namespace
+
+double Facts::range_ns(std::string_view name) const {
+  return sum_of_ranges(view, name, &View::in_steps) / steps;
 }
 
 double Facts::unless_waiting(double ns) const {
@@ -93,7 +104,8 @@ double Facts::run_ns() const {
 
 double Facts::outside_ns(std::string_view name) const {
   if (const RunPart* part = analysis.run.part(name); part != nullptr) return part->ns;
-  return range_ns(name) * run_steps();  // an older session: as in its windows
+  // An older session: as in its windows.
+  return sum_of_ranges(view, name, &View::in_windows) / steps * run_steps();
 }
 
 namespace {

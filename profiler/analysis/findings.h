@@ -48,7 +48,7 @@ struct Facts {
   // Whether a GPU's memory holds twice the batch, with which what lives in a step grows.
   bool has_room_for_larger_batch() const;
   bool has_samples_for_larger_batch() const;
-  // Of Kind::range spans of this name in the windows, ns per step.
+  // Of Kind::range spans of this name in the counted steps, ns per step.
   double range_ns(std::string_view name) const;
   std::string of_step(double ns) const;  // "1.2 ms of 3.4 ms per step (35.3 %)"
   double run_steps() const;              // that this process trained, at least 1

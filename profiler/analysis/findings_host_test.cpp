@@ -163,6 +163,23 @@ TEST(HostFindings, SlowObservers) {
   EXPECT_EQ(c.finding("slow-observers")->flag, "");
 }
 
+// 2 ms between the fifth and the sixth of ten steps, in which observers run as well.
+TEST(HostFindings, ObserversOfAnEvaluationAreOfNoStep) {
+  Case c(false);
+  for (int i = 0; i < 10; ++i) c.builder.span(Kind::range, "observers", 1000 * i, 1000 * i + 51);
+  const double gain_ns = c.finding("slow-observers")->gain_ns;
+  const auto later = [](std::uint64_t& ns) {
+    if (ns >= SessionBuilder::at(5000)) ns += 2'000'000;
+  };
+  for (Step& step : c.builder.raw().steps)
+    later(step.begin_ns), step.end_ns = step.begin_ns + 1'000'000;
+  for (Span& span : c.builder.raw().spans) later(span.begin_ns), later(span.end_ns);
+  c.builder.raw().windows.back().end_ns += 2'000'000;
+  c.builder.span(Kind::range, "evaluation", 5000, 7000).span(Kind::range, "observers", 6500, 7000);
+  ASSERT_TRUE(c.finding("slow-observers"));
+  EXPECT_DOUBLE_EQ(c.finding("slow-observers")->gain_ns, gain_ns);
+}
+
 TEST(HostFindings, TheObserverThatTakesMostIsNamed) {
   const auto with = [](const char* part) {
     Case c = with_range("observers", 100);

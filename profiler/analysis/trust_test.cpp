@@ -142,6 +142,22 @@ TEST(Trust, CountsTheSpansOfALoaderOnlyWhereStepsWaitForIt) {
   EXPECT_DOUBLE_EQ(awaited(2), 1100);
 }
 
+TEST(Trust, DoesNotCountAnEvaluationBetweenSteps) {
+  SessionBuilder builder;
+  builder.gpu().raw().stamp["profiler"] = {{"span_ns", 100}, {"activity_ns", 500}};
+  for (int s = 0; s < 2; ++s) {
+    const double at = 300 * s;
+    builder.step(static_cast<std::uint64_t>(s + 1), at, at + 100, 80);
+    for (int i = 0; i < 10; ++i) builder.span(Kind::call, "c", at + i, at + i + 0.5, 0, 1);
+    builder.launch(at + 20, at + 22, What::kernel, "k", at + 23, at + 40);
+  }
+  builder.window(1, 2, 0, 400.001, true);
+  EXPECT_DOUBLE_EQ(trust_of(builder).overhead_ns, 10 * 100 + 2 * 500);
+  for (int i = 0; i < 20; ++i) builder.span(Kind::call, "c", 100 + 9 * i, 105 + 9 * i, 0, 1);
+  builder.launch(110, 112, What::kernel, "k", 113, 120);
+  EXPECT_DOUBLE_EQ(trust_of(builder).overhead_ns, 10 * 100 + 2 * 500);
+}
+
 TEST(Trust, DoesNotCountSpansOutsideOfWindows) {
   SessionBuilder builder = quiet();
   builder.step(3, 200.001, 300).span(Kind::call, "c", 250, 260, 0, 1);

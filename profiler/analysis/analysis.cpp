@@ -195,10 +195,10 @@ void note_contention(const Contention& lost, Trust& trust) {
     trust.is_disturbed = true;
   };
   if (!lost.tracer.empty()) note(fmt::format("{} traced this process", lost.tracer));
-  if (lost.is_much(lost.others_share.value_or(0)))
+  if (lost.is_missed(lost.others_share.value_or(0)))
     note(fmt::format("other programs used {} of the CPU",
                      quantity(*lost.others_share, Unit::share)));
-  if (lost.is_much(lost.stolen_share))
+  if (lost.is_missed(lost.stolen_share))
     note(fmt::format("the hypervisor gave {:.2f} of {} to other virtual machines",
                      lost.stolen_share * lost.affinity_cores,
                      counted(lost.affinity_cores, "core")));
@@ -235,7 +235,8 @@ void note_slow_machine(const View& view, const Peaks& peaks, const Contention& f
                        Trust& trust) {
   constexpr double least_of_best = 0.8;  // measurements of quiet machines differ by a tenth
   if (peaks.flops_now <= 0 || peaks.flops_now >= least_of_best * peaks.flops_per_second) return;
-  if (found.is_much(found.others_share.value_or(0)) || found.is_much(found.stolen_share)) return;
+  if (found.is_missed(found.others_share.value_or(0)) || found.is_missed(found.stolen_share))
+    return;
   if (found.team_cpus > 0 && found.team_cpus < kernel_threads(view)) return;  // they take turns
   const bool on_host = view.session.computes_on_host();
   trust.notes.push_back(fmt::format(

@@ -157,6 +157,7 @@ void take_cores(const View& view, const SampledRates& sampled, const std::vector
     found.others_share = share(use->others());
     found.siblings_share = share(use->siblings);
     found.stolen_share = share(use->stolen);
+    found.idle_share = share(use->idle());
   }
 
   const auto periods = sampled.mean("cpu periods/s", within);
@@ -265,6 +266,22 @@ double Contention::taken_cores(double cores) const {
 bool Contention::is_much(double share) const {
   constexpr double least_share = 0.10, least_cores = 0.5;
   return share >= least_share || share * affinity_cores >= least_cores;
+}
+
+bool Contention::is_missed(double share) const {
+  const double without_ranks = others_share.value_or(0) + stolen_share;
+  return is_much(share) && (std::max(share, without_ranks) > idle_share || has_long_delays());
+}
+
+double Contention::longest_delay_ns() const {
+  double most = kernels_delay_ns();
+  for (const ThreadTime& worker : workers) most = std::max(most, worker.delay_ns);
+  return most;
+}
+
+bool Contention::has_long_delays() const {
+  constexpr double long_delay_ns = 5e7;
+  return has_delays && longest_delay_ns() >= long_delay_ns;
 }
 
 double Contention::worker_delay_ns() const {

@@ -55,6 +55,7 @@ struct Contention {
   std::optional<double> others_share;     // of 1: CPU time of other programs on the allowed cores
   double siblings_share = 0;              // the same of other ranks of the job
   double stolen_share = 0;                // the same of other virtual machines
+  double idle_share = 0;                  // the same that nobody used
   std::optional<double> throttled_share;  // of 1: periods in which the quota ran out
   std::vector<ProgramUse> programs;       // that used most of others_share, the largest first
   bool knows_programs = false;            // they were looked for
@@ -89,6 +90,11 @@ struct Contention {
   // Whether a share of the allowed cores is enough to slow the kernels: a tenth, or half of one
   // core, on which the slowest of their threads may be.
   bool is_much(double share) const;
+  // Whether such a share that others have is missed: no idle cores cover it, or threads waited.
+  bool is_missed(double share) const;
+  // The largest run delay of the threads that matter, and whether it is 5 % of the time.
+  double longest_delay_ns() const;
+  bool has_long_delays() const;
   double worker_delay_ns() const;  // mean over `workers`; 0 without
   // Of the trainer or, if larger, of all of `kernels` together, for which it waits at barriers; at
   // most 1e9; 0 without.

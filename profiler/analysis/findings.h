@@ -40,7 +40,7 @@ struct Facts {
   // Other programs, or the host's, take so many cores that what a call or a worker reaches says
   // little of the run itself.
   bool lacks_cores() const {
-    return on_host && analysis.contention.is_much(analysis.contention.taken_share());
+    return on_host && analysis.contention.is_missed(analysis.contention.taken_share());
   }
   bool reads_text() const { return fields::text(session.loader, "encoding") == "tokens"; }
   std::string larger_batch() const;  // "--batch 256", "--batch 256 --accumulate 2"

@@ -15,15 +15,7 @@ namespace {
 
 // Others alone, where the kernel does not say for how long threads waited, or a quota is why.
 constexpr double taken_alone = 0.25;
-constexpr double long_delay_ns = 5e7;     // per second: 5 % of the time
 constexpr double often_throttled = 0.05;  // of the periods
-
-// The largest run delay of the threads that matter.
-double longest_delay(const Contention& lost) {
-  double most = lost.kernels_delay_ns();
-  for (const ThreadTime& worker : lost.workers) most = std::max(most, worker.delay_ns);
-  return most;
-}
 
 // "waiting for a core: the trainer's thread 35.0 % of the time, the kernels' other threads ...".
 std::string delays_text(const Contention& lost) {
@@ -147,7 +139,7 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
   const Contention& lost = facts.analysis.contention;
   const double others = lost.others_share.value_or(0);
   const bool is_throttled = lost.throttled_share.value_or(0) >= often_throttled;
-  const bool is_delayed = lost.has_delays && longest_delay(lost) >= long_delay_ns;
+  const bool is_delayed = lost.has_long_delays();
   if (is_delayed && !is_throttled ? !lost.is_much(others) : others < taken_alone) return;
   if (lost.has_delays && !is_delayed) return;  // they ran where this run did not want to
   Finding finding{
@@ -282,7 +274,7 @@ void find_narrow_affinity(const Facts& facts, std::vector<Finding>& findings) {
   const int kernels = kernel_threads(facts.view), workers = facts.analysis.loader.workers;
   if (lost.affinity_cores < 1 || lost.affinity_cores >= lost.machine_cores) return;
   if (kernels + workers <= lost.affinity_cores) return;
-  if (lost.has_delays && longest_delay(lost) < long_delay_ns) return;
+  if (lost.has_delays && !lost.has_long_delays()) return;
   Finding finding{
       .key = "narrow-affinity",
       .text = "The run is allowed fewer CPUs than it has threads.",

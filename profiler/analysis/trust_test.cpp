@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/findings.h"
 #include "profiler/session/testing_builder.h"
 
 namespace warpstep::profiler {
@@ -231,13 +232,50 @@ TEST(Trust, TellsOfThrottlingButNotOfIdleness) {
 TEST(Trust, TellsOfOtherPrograms) {
   SessionBuilder builder = quiet();
   builder.raw().stamp["cpu"]["cores"] = 4;
-  builder.sample("cpu %", 50, 59).sample("process cpu %", 50, 200);
+  builder.sample("cpu %", 50, 99).sample("process cpu %", 50, 360);
   EXPECT_THAT(trust_of(builder).notes, Not(Contains(HasSubstr("other programs"))));
   EXPECT_FALSE(trust_of(builder).is_disturbed);
   builder.raw().samples.clear();
-  builder.sample("cpu %", 50, 61).sample("process cpu %", 50, 200);
+  builder.sample("cpu %", 50, 99).sample("process cpu %", 50, 352);
   EXPECT_THAT(trust_of(builder).notes, Contains(HasSubstr("other programs used 11.0 %")));
   EXPECT_TRUE(trust_of(builder).is_disturbed);
+}
+
+TEST(Trust, AsksWhetherIdleCoresCoverOtherPrograms) {
+  const auto is_disturbed = [](int cores, double own, double others, double delay) {
+    SessionBuilder builder = quiet();
+    builder.raw().stamp["cpu"]["cores"] = cores;
+    builder.sample("cpu %", 50, (own + others) / cores * 100)
+        .sample("process cpu %", 50, own * 100)
+        .sample("main run delay %", 50, delay);
+    const Session session = builder.build();
+    const View view(session);
+    const Analysis analysis{.contention = contention(view)};
+    const bool found = find_trust(view, of_100_us()).is_disturbed;
+    EXPECT_EQ(Facts(view, analysis).lacks_cores(), found);
+    return found;
+  };
+  EXPECT_FALSE(is_disturbed(2, 0.75, 0.6, 4.9));
+  EXPECT_TRUE(is_disturbed(2, 0.85, 0.6, 4.9));
+  EXPECT_FALSE(is_disturbed(2, 1.9, 0.1, 5.1)) << "little";
+  EXPECT_TRUE(is_disturbed(2, 0.75, 0.6, 5.1));
+  EXPECT_FALSE(is_disturbed(8, 6.75, 0.6, 4.9));
+  EXPECT_TRUE(is_disturbed(8, 6.85, 0.6, 4.9));
+  EXPECT_FALSE(is_disturbed(8, 7.5, 0.45, 5.1));
+  EXPECT_FALSE(is_disturbed(128, 1, 1, 4.9)) << "126 idle cores";
+  EXPECT_TRUE(is_disturbed(128, 1, 1, 5.1));
+  EXPECT_FALSE(is_disturbed(128, 1, 20, 0));
+  EXPECT_TRUE(is_disturbed(128, 126.5, 1, 0));
+}
+
+TEST(Trust, AddsUpWhatOthersAndTheHypervisorTook) {
+  SessionBuilder builder = quiet();
+  builder.raw().stamp["cpu"]["cores"] = 8;
+  builder.sample("cpu %", 50, 90).sample("process cpu %", 50, 600);
+  EXPECT_TRUE(trust_of(builder).is_disturbed) << "1.2 beside 0.8 idle";
+  builder.sample("stolen cpu %", 50, 60);
+  EXPECT_THAT(trust_of(builder).notes, AllOf(Contains(HasSubstr("other programs used 7.5 %")),
+                                             Contains(HasSubstr("the hypervisor gave 0.60"))));
 }
 
 TEST(Trust, TellsRanksOfTheJobAndTheHypervisorFromOtherPrograms) {

@@ -49,7 +49,10 @@ def init(project, id, name, resume, config):
     return Run(id)
 """
 MLFLOW = """
-import json, os, types
+import json, os, posixpath, re, types
+def sound(name):
+    if not re.fullmatch(r"[/\\w.\\- :]+", name) or posixpath.normpath(name) != name or name[0] in "/." or len(name) > 250:
+        raise ValueError(f"invalid name {name!r}")
 def call(*what):
     with open(os.environ["CALLS"], "a") as file:
         file.write(json.dumps(what) + "\\n")
@@ -66,8 +69,12 @@ class MlflowClient:
     def get_run(self, id): return types.SimpleNamespace(data=types.SimpleNamespace(params={"lr": "0.5"}))
     def log_param(self, id, key, value): call("param", key, value)
     def set_tag(self, id, key, value): call("tag", key, value)
-    def log_batch(self, id, metrics): call("log", id, metrics)
-    def log_metric(self, id, name, value): call("metric", name, value)
+    def log_batch(self, id, metrics):
+        for metric in metrics: sound(metric[0])
+        call("log", id, metrics)
+    def log_metric(self, id, name, value):
+        sound(name)
+        call("metric", name, value)
     def set_terminated(self, id, status): call("end", status)
 """
 
@@ -406,6 +413,15 @@ class Mlflow(Folder):
             self.summary(outcome)
             self.track(to="mlflow")
             self.assertEqual(self.calls()[-1], ["end", "FAILED"])
+
+    def test_sends_names_that_mlflow_would_refuse(self):
+        self.config()
+        self.write(line("step", 1, **{"clang++": 1, "a//b": 2, "/..": 3, "kworker/0:1": 4, "x/" * 130: 5}))
+        self.summary(**{"c++": 1})
+        self.track(to="mlflow")
+        self.assertEqual([name for name, *_ in self.calls("log")[0][2]],
+                         ["train/clang__", "train/a/_/b", "train/_/_", "train/kworker/0_1", "train/" + "x/" * 121 + "x"])
+        self.assertIn(["metric", "summary/c__", 1], self.calls())
 
 
 # Records what the study receives; a trial is pruned when its loss is above 5.

@@ -9,9 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/core/cpus.h"
-#include "engine/core/error.h"
-
 namespace warpstep::profiler {
 namespace {
 
@@ -97,15 +94,6 @@ std::vector<Interval> widened(std::vector<Interval> within) {
     one.end_ns += more;
   }
   return merged(std::move(within));
-}
-
-// Empty: not recorded.
-CpuSet affinity_of(const Session& session) {
-  try {
-    return parse_cpus(fields::text(session.stamp, "affinity"));
-  } catch (const UsageError&) {
-    return {};
-  }
 }
 
 int machine_cores(const Session& session) {

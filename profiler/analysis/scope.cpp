@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "engine/core/error.h"
+
 namespace warpstep::profiler {
 
 std::string phase_of(const Json& call) {
@@ -290,8 +292,17 @@ std::size_t steps_per_update(const Session& session) {
       fields::whole(fields::child(session.stamp, "options"), "accumulate", 1), 1, most));
 }
 
+CpuSet affinity_of(const Session& session) {
+  try {
+    return parse_cpus(fields::text(session.stamp, "affinity"));
+  } catch (const UsageError&) {
+    return {};
+  }
+}
+
 int usable_cores(const Session& session) {
   double count = fields::number(session.loader, "cores");
+  if (count <= 0) count = static_cast<double>(affinity_of(session).size());
   if (count <= 0) count = fields::number(fields::child(session.stamp, "cpu"), "cores");
   const double quota = fields::number(fields::child(session.stamp, "cgroup"), "cpu_quota_cores");
   if (quota > 0 && (count <= 0 || quota < count)) count = std::max(1.0, std::ceil(quota));
@@ -301,9 +312,10 @@ int usable_cores(const Session& session) {
 int kernel_threads(const View& view) {
   const Session& session = view.session;
   if (!session.computes_on_host()) return 0;
-  const std::int64_t given =
-      fields::whole(session.loader, "kernel_threads", fields::whole(view.options, "threads"));
-  if (given > 0) return static_cast<int>(std::min<std::int64_t>(given, 4096));
+  for (const std::int64_t given : {fields::whole(session.loader, "kernel_threads"),
+                                   fields::whole(fields::child(session.stamp, "device"), "threads"),
+                                   fields::whole(view.options, "threads")})
+    if (given > 0) return static_cast<int>(std::min<std::int64_t>(given, 4096));
   return std::max(1, usable_cores(session));
 }
 

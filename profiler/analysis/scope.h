@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/core/cpus.h"
 #include "engine/core/json_text.h"
 #include "profiler/analysis/intervals.h"
 #include "profiler/analysis/samples.h"
@@ -55,6 +56,9 @@ std::size_t step_at(const Session& session, std::uint64_t at_ns);
 
 // --accumulate: an update is made in the steps that are multiples of it.
 std::size_t steps_per_update(const Session& session);
+
+// The CPUs that the process may run on. Empty: not recorded.
+CpuSet affinity_of(const Session& session);
 
 // Cores that the process may use; 0 when the session does not say.
 int usable_cores(const Session& session);

@@ -128,9 +128,25 @@ TEST(KernelThreads, AreThoseAskedForElseTheUsableCores) {
   session.loader["kernel_threads"] = 2;  // what 3 became
   EXPECT_EQ(kernel_threads(session), 2);
   session.loader["kernel_threads"] = 0;
+  EXPECT_EQ(kernel_threads(session), 3);
+  session.stamp["options"]["threads"] = 0;
   EXPECT_EQ(kernel_threads(session), 8);
   session.devices.emplace_back();
   EXPECT_EQ(kernel_threads(session), 0);
+}
+
+// What the loader is set to is written with a run's end.
+TEST(KernelThreads, OfARunThatWasKilledAreThoseOfItsStamp) {
+  Session session;
+  session.stamp = {{"cpu", {{"cores", 64}}}, {"affinity", "0-1,8"}, {"options", {{"threads", 0}}}};
+  EXPECT_EQ(usable_cores(session), 3);
+  EXPECT_EQ(kernel_threads(session), 3);
+  session.stamp["cgroup"]["cpu_quota_cores"] = 1.5;
+  EXPECT_EQ(usable_cores(session), 2);
+  session.stamp["device"]["threads"] = 1;
+  EXPECT_EQ(kernel_threads(session), 1);
+  session.loader = {{"cores", 4}, {"kernel_threads", 4}};
+  EXPECT_EQ(kernel_threads(session), 4);
 }
 
 // Of the machine's GPUs the run had the second; older sessions describe and sample both.

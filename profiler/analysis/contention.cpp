@@ -353,6 +353,14 @@ struct CoreWaits {
   std::uint64_t between_ns = 0;
 };
 
+// The share of these times that the trainer's thread waited for a core, by the samples.
+double sampled_core_wait(const View& view, const std::vector<Interval>& within) {
+  if (!view.trainer) return 0;
+  const SampledRates sampled(view.metrics);
+  const std::string name = view.session.threads[*view.trainer].name + std::string(delay_suffix);
+  return std::clamp(sampled.mean(name, within).value_or(0) / 100, 0.0, 1.0);
+}
+
 CoreWaits find_core_waits(const View& view) {
   const Session& session = view.session;
   CoreWaits found;
@@ -379,13 +387,19 @@ CoreWaits find_core_waits(const View& view) {
   }
   if (read_ns <= 0) return found;
   // A window of the past has no readings: its steps count as the others, in proportion to their
-  // time.
+  // time, unless these are few and may have been another time of the run.
+  const bool are_most = 2 * read >= static_cast<double>(waits.size());
+  std::vector<Interval> unread;
+  for (std::size_t i = 0; i < waits.size(); ++i)
+    if (!is_read[i]) unread.push_back(view.recorded.times()[i]);
+  const double share = are_most ? waited_ns / read_ns : sampled_core_wait(view, unread);
   for (std::size_t i = 0; i < waits.size(); ++i)
     if (const Interval& time = view.recorded.times()[i]; !is_read[i])
-      waits[i] = static_cast<std::uint64_t>(waited_ns / read_ns *
-                                            static_cast<double>(time.end_ns - time.begin_ns));
-  found.between_ns = static_cast<std::uint64_t>(static_cast<double>(found.between_ns) *
-                                                static_cast<double>(waits.size()) / read);
+      waits[i] =
+          static_cast<std::uint64_t>(share * static_cast<double>(time.end_ns - time.begin_ns));
+  if (are_most)
+    found.between_ns = static_cast<std::uint64_t>(static_cast<double>(found.between_ns) *
+                                                  static_cast<double>(waits.size()) / read);
   return found;
 }
 

@@ -204,6 +204,24 @@ TEST(CoreWait, BesideADeviceCountsWhereThatHadNothingToDo) {
   EXPECT_EQ(core_wait_on_device(spare, 40), 10'000U);
 }
 
+TEST(CoreWait, OfAWindowOfThePastIsSampledWhereOthersHaveFewSteps) {
+  const auto waits = [](int read) {
+    SessionBuilder builder;
+    for (int i = 0; i < 10; ++i) {
+      builder.step(static_cast<std::uint64_t>(i + 1), 100 * i, 100 * (i + 1), 80)
+          .span(Kind::call, "c", 100 * i + 10, 100 * i + 90);
+      if (i >= 10 - read) builder.span(Kind::counter, "core wait ns", 100 * i, 100 * i, 0, 40'000);
+    }
+    builder.window(1, 10, 0, 1000);
+    builder.sample("main run delay %", 600, 4).sample("main run delay %", 1000, 40);
+    return core_waits(builder.build());
+  };
+  EXPECT_EQ(waits(5)[0], 40'000U) << "as in the other half";
+  const std::vector<std::uint64_t> few = waits(4);
+  EXPECT_NEAR(static_cast<double>(few[0]), 4000, 1);
+  EXPECT_EQ(few[9], 40'000U);
+}
+
 // What the trainer reads after an evaluation is of that as well.
 TEST(CoreWait, BetweenStepsIsNotLost) {
   SessionBuilder builder;

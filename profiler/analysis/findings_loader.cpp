@@ -163,11 +163,11 @@ std::optional<std::string> pack_command(const Facts& facts) {
   if (!is_loose(facts.view) && !stores_pixels(facts)) return std::nullopt;
   std::string source = facts.option("data");
   while (source.size() > 1 && source.ends_with('/')) source.pop_back();
-  const bool is_plain =
-      !source.empty() && source.find_first_of(" \t'\"$&;|<>()*?") == std::string::npos;
-  return fmt::format("warpstep data pack {}{}",
-                     is_plain ? source + " " + source + "-packed" : "SRC OUT",
-                     stores_pixels(facts) ? " --decode" : "");
+  if (source.starts_with('-')) source.insert(0, "./");
+  return fmt::format(
+      "warpstep data pack {}{}",
+      source.empty() ? "SRC OUT" : shell_word(source) + " " + shell_word(source + "-packed"),
+      stores_pixels(facts) ? " --decode" : "");
 }
 
 std::vector<RemedyChoice> remedies(const Facts& facts, const LoaderModel& model, bool waiting) {
@@ -263,7 +263,7 @@ std::string recipe_without(const Facts& facts, std::string_view transform) {
       kept += (kept.empty() ? "" : ",") + part;
   }
   if (!is_there) return "";
-  return kept.empty() ? "--transforms none" : fmt::format("--transforms \"{}\"", kept);
+  return "--transforms " + shell_word(kept.empty() ? "none" : kept);
 }
 
 constexpr double short_step_ns = 2e6;  // a late thread is a large part of it

@@ -87,6 +87,23 @@ TEST(Findings, LeadUpTheLadder) {
   }
 }
 
+TEST(Findings, QuoteThePathOfASetForAShell) {
+  SessionBuilder builder = testing::loader_session(rung(3));
+  builder.raw().loader["steps_per_epoch"] = 40;
+  builder.raw().stamp["options"]["epochs"] = 1;
+  const auto command = [&](const char* source) {
+    builder.raw().stamp["options"]["data"] = source;
+    return found(builder.build()).at(0).flag;
+  };
+  const std::string pack = "warpstep data pack ";
+  EXPECT_EQ(command("a`reboot`"), pack + "'a`reboot`' 'a`reboot`-packed' --decode");
+  for (const char* const odd : {"a\\b", "a\nb", "#a", "~a", "a!b", "a[b", "{a,b}", "$(a)", "a b"})
+    EXPECT_EQ(command(odd), fmt::format("{0}'{1}' '{1}-packed' --decode", pack, odd));
+  EXPECT_EQ(command("it's"), pack + "'it'\\''s' 'it'\\''s-packed' --decode");
+  EXPECT_EQ(command("-x/"), pack + "./-x ./-x-packed --decode");
+  EXPECT_EQ(command(""), pack + "SRC OUT --decode");
+}
+
 TEST(Findings, LeadUpTheLadderOfJpegs) {
   LoaderCase c = rung(3);
   c.encoding = "jpeg";
@@ -292,7 +309,7 @@ TEST(Findings, ASlowTransformIsTakenOutOfTheRecipe) {
       if (finding.key == "slow-transform") return finding.flag;
     return std::string("not found");
   };
-  EXPECT_EQ(flag("random-crop=24,blur=3:odd=1,flip"), "--transforms \"random-crop=24,flip\"");
+  EXPECT_EQ(flag("random-crop=24,blur=3:odd=1,flip"), "--transforms random-crop=24,flip");
   EXPECT_EQ(flag("blur"), "--transforms none");
   EXPECT_EQ(flag("blurred,flip"), "");  // not recorded
 }

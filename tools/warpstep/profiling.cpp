@@ -259,7 +259,7 @@ Profiling::~Profiling() {
   recorder_->finish();
   if (!has_steps_) return;  // an empty profile explains nothing
   say_below_error("profile: a partial profile was saved; view it with: warpstep report {}\n",
-                  run_.string());
+                  shell_word(run_.string()));
 }
 
 void Profiling::start(const fs::path& run, const Json& config, const Json& machine,

@@ -111,7 +111,7 @@ void print_runs(std::uint64_t times, const fs::path& out) {
   print_spread("accuracy", accuracies, 100, " %");
   print_spread("loss", losses, 1, "");
   print_result("  compare    after the same with the change: warpstep compare {} --against OTHER\n",
-               out.string());
+               shell_word(out.string()));
 }
 
 }  // namespace

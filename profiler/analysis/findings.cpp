@@ -156,6 +156,17 @@ void settle_gains(const Facts& facts, Finding& finding) {
       std::min(facts.run_ns(), finding.gain_ns * alike_steps(facts, finding) + between_ns);
 }
 
+// Rarer evaluations also save the checkpoints that follow them, and long-evaluation counts these:
+// the same option is not promised twice.
+void merge_checkpoints(std::vector<Finding>& findings) {
+  const auto evaluation = std::ranges::find(findings, "long-evaluation", &Finding::key);
+  const auto checkpoints = std::ranges::find(findings, "slow-checkpoints", &Finding::key);
+  if (evaluation == findings.end() || checkpoints == findings.end()) return;
+  if (evaluation->flag.empty() || evaluation->flag != checkpoints->flag) return;
+  evaluation->evidence += "; checkpoints after them: " + checkpoints->evidence;
+  findings.erase(checkpoints);
+}
+
 }  // namespace
 
 std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
@@ -180,6 +191,7 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;
   for (FindingRule* const rule : rules) rule(facts, findings);
+  merge_checkpoints(findings);
   for (Finding& finding : findings) {
     if (finding.flag != facts.larger_batch()) continue;
     if (!facts.has_room_for_larger_batch())

@@ -225,6 +225,25 @@ TEST(WholeRun, RarerEvaluationsAlsoSaveTheirCheckpoints) {
   EXPECT_DOUBLE_EQ(c.finding("long-evaluation")->run_gain_ns, 25e6 * 3 / 5 + 2 * 5e6);
 }
 
+TEST(WholeRun, CheckpointsThatRarerEvaluationsSaveArePromisedOnce) {
+  Case c = checkpointed();
+  for (std::uint64_t step = 2; step <= 10; step += 2)
+    add(c.builder, "evaluation", 19'000 + 6000.0 * static_cast<double>(step),
+        20'000 + 6000.0 * static_cast<double>(step), step);
+  c.options()["eval_every"] = 2;
+  c.options()["checkpoint_every"] = 0;
+  EXPECT_EQ(c.finding("slow-checkpoints")->flag, "--eval-every 8");
+  c.analysis.run.parts[2] = {"evaluation", 15e6, 5, {}};
+  c.analysis.run.wall_ns = 50e6;
+  const auto finding = c.finding("long-evaluation");
+  EXPECT_DOUBLE_EQ(finding->run_gain_ns, 15e6 * 3 / 5 + 3 * 5e6);
+  EXPECT_EQ(finding->flag, "--eval-every 8");
+  EXPECT_THAT(finding->evidence, HasSubstr("; checkpoints after them: 25.0 ms of 50.0 ms"));
+  EXPECT_FALSE(c.finding("slow-checkpoints"));
+  c.options()["checkpoint_every"] = 2;  // their own option saves them
+  EXPECT_TRUE(c.finding("slow-checkpoints"));
+}
+
 // 205 steps of `us(step)`, of which `wait` is waiting for data.
 template <class Us>
 Case with_steps(Us us, double wait = 0) {

@@ -20,6 +20,14 @@ Facts::Facts(const View& view_, const Analysis& analysis_)
       on_host(view_.session.computes_on_host()),
       waits_for_data(analysis_.stall.is_stalled) {}
 
+namespace {
+
+std::int64_t ranks_of(const Session& session) {
+  return std::max<std::int64_t>(1, fields::whole(session.stamp, "ranks", 1));
+}
+
+}  // namespace
+
 // Of all ranks where the run says so: beside it --batch is refused. With accumulation half as many
 // steps of twice the batch make the same update.
 std::string Facts::larger_batch() const {
@@ -36,13 +44,21 @@ std::string Facts::larger_batch() const {
 std::string Facts::smaller_batch() const {
   if (batch() <= 1) return "";
   const std::int64_t global = fields::whole(options, "global_batch");
-  return global > 0 ? fmt::format("--global-batch {}", global / 2)
-                    : fmt::format("--batch {}", batch() / 2);
+  if (global <= 0) return fmt::format("--batch {}", batch() / 2);
+  // Ranks share it evenly.
+  const std::int64_t ranks = ranks_of(session), half = global / 2 / ranks * ranks;
+  return half > 0 ? fmt::format("--global-batch {}", half) : "";
 }
 
 bool Facts::has_room_for_larger_batch() const {
   constexpr double usable = 0.95;  // of the memory
   const Json& plan = fields::child(session.program, "memory");
+  if (on_host) {
+    const Memory memory = host_memory(*this);
+    const double more = fields::number(plan, "arena_bytes");
+    return !is_short_of_memory(analysis.contention) && !memory.is_full() &&
+           (memory.total <= 0 || memory.used + more <= usable * memory.total);
+  }
   const double then = fields::number(plan, "total_bytes") + fields::number(plan, "arena_bytes");
   return std::ranges::none_of(run_devices(session), [&](const Device* device) {
     return device->total_memory > 0 && then > usable * static_cast<double>(device->total_memory);
@@ -51,9 +67,8 @@ bool Facts::has_room_for_larger_batch() const {
 
 bool Facts::has_samples_for_larger_batch() const {
   const auto samples = fields::whole(session.loader, "samples"),
-             global = fields::whole(options, "global_batch"),
-             ranks = std::max<std::int64_t>(1, fields::whole(session.stamp, "ranks", 1));
-  return samples <= 0 || 2 * (global > 0 ? global : batch() * ranks) <= samples;
+             global = fields::whole(options, "global_batch");
+  return samples <= 0 || 2 * (global > 0 ? global : batch() * ranks_of(session)) <= samples;
 }
 
 std::string Facts::of_step(double ns) const {
@@ -195,8 +210,9 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
   for (Finding& finding : findings) {
     if (finding.flag != facts.larger_batch()) continue;
     if (!facts.has_room_for_larger_batch())
-      finding.advice +=
-          "; but twice the batch does not fit into this GPU's memory (--recompute frees some)";
+      finding.advice += fmt::format(
+          "; but twice the batch does not fit into this {}'s memory (--recompute frees some)",
+          facts.on_host ? "machine" : "GPU");
     else if (!facts.has_samples_for_larger_batch())
       finding.advice += "; but the set has too few samples for twice the batch";
     else

@@ -45,7 +45,8 @@ struct Facts {
   bool reads_text() const { return fields::text(session.loader, "encoding") == "tokens"; }
   std::string larger_batch() const;  // "--batch 256", "--batch 256 --accumulate 2"
   std::string smaller_batch() const;
-  // Whether a GPU's memory holds twice the batch, with which what lives in a step grows.
+  // Whether the GPU's memory, or the host's, holds twice the batch, with which what lives in a step
+  // grows.
   bool has_room_for_larger_batch() const;
   bool has_samples_for_larger_batch() const;
   // Of Kind::range spans of this name in the counted steps, ns per step.
@@ -57,6 +58,17 @@ struct Facts {
   double outside_ns(std::string_view name) const;
   std::string of_run(double ns) const;  // "1.2 s of 3.4 s (35.3 % of the run)"
 };
+
+constexpr double full_memory = 0.90;  // of it: torch_tb_profiler's
+
+struct Memory {
+  double used = 0, total = 0;  // bytes; of 0 in all nothing is known
+  std::string what;
+
+  bool is_full() const { return total > 0 && used > full_memory * total; }
+};
+// What the run uses, and all that it could use.
+Memory host_memory(const Facts& facts);
 
 // A range of gains narrower than this, of the step, is a number.
 constexpr double least_range = 0.05;

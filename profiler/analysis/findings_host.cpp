@@ -21,15 +21,9 @@ constexpr double full_cpu = 95;  // %, of all cores
 // kernel does not say how long threads waited.
 constexpr double crowded_delay_ns = 5e7;   // per second: 5 % of the time
 constexpr double crowded_cpu = 80;         // %, of all cores
-constexpr double full_memory = 0.90;       // of it: torch_tb_profiler's
 constexpr double least_slowed_gpu = 0.10;  // of the samples
 constexpr double least_observers = 0.05;   // of a step
 constexpr std::int64_t seldom_logged = 1000;
-
-struct Memory {
-  double used = 0, total = 0;  // bytes
-  std::string what;
-};
 
 Memory device_memory(const Facts& facts) {
   const Session& session = facts.session;
@@ -45,13 +39,6 @@ Memory device_memory(const Facts& facts) {
       memory = {bytes, total, fmt::format("GPU {}", device->id)};
   }
   return memory;
-}
-
-Memory host_memory(const Facts& facts) {
-  const MetricLevel used = metric_level(facts.view, "process rss bytes");
-  const MetricLevel left = metric_level(facts.view, "memory available bytes");
-  if (used.count == 0 || left.count == 0) return {};
-  return {used.most, used.most + left.mean, "the host"};
 }
 
 // Of kernels whose `threads` equal shares are computed by fewer `cores` in rounds: the time in
@@ -75,6 +62,13 @@ double idle_beside_waiting(const Facts& facts, int cores) {
 }
 
 }  // namespace
+
+Memory host_memory(const Facts& facts) {
+  const MetricLevel used = metric_level(facts.view, "process rss bytes");
+  const MetricLevel left = metric_level(facts.view, "memory available bytes");
+  if (used.count == 0 || left.count == 0) return {};
+  return {used.most, used.most + left.mean, "the host"};
+}
 
 void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
@@ -166,13 +160,13 @@ void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
 
 void find_full_memory(const Facts& facts, std::vector<Finding>& findings) {
   const Memory memory = facts.on_host ? host_memory(facts) : device_memory(facts);
-  if (memory.total <= 0 || memory.used <= full_memory * memory.total) return;
+  if (!memory.is_full()) return;
   findings.push_back(
       {.key = "memory-high",
        .text = fmt::format("The memory of {} is nearly full.", memory.what),
-       .evidence =
-           fmt::format("{:.1f} of {:.1f} GiB ({})", memory.used / (1 << 30),
-                       memory.total / (1 << 30), quantity(memory.used / memory.total, Unit::share)),
+       .evidence = fmt::format("{} of {} ({})", quantity(memory.used, Unit::bytes),
+                               quantity(memory.total, Unit::bytes),
+                               quantity(memory.used / memory.total, Unit::share)),
        .advice = "use a smaller batch: it leaves memory for other programs and larger inputs",
        .flag = facts.smaller_batch()});
 }

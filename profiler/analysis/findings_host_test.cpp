@@ -107,7 +107,7 @@ TEST(HostFindings, FullMemoryOfADevice) {
   c.builder.sample("gpu 0 memory used bytes", 200, 0.901 * all);
   ASSERT_TRUE(c.finding("memory-high"));
   EXPECT_EQ(c.finding("memory-high")->flag, "--batch 64");
-  EXPECT_THAT(c.finding("memory-high")->evidence, HasSubstr("of 140.4 GiB (90.1 %)"));
+  EXPECT_THAT(c.finding("memory-high")->evidence, HasSubstr("of 140 GiB (90.1 %)"));
   Case instance;  // of MIG: NVML's figure is of the whole GPU
   instance.builder.sample("gpu 0 memory used bytes", 200, 2.0 * all);
   EXPECT_FALSE(instance.finding("memory-high"));
@@ -122,6 +122,39 @@ TEST(HostFindings, FullMemoryOfTheHost) {
   EXPECT_FALSE(c.finding("memory-high"));
   c.builder.sample("process rss bytes", 200, 9.1e9);
   EXPECT_TRUE(c.finding("memory-high"));
+}
+
+TEST(HostFindings, ALargerBatchNeedsMemoryOfTheHost) {
+  const auto advice = [](double used, double left, double arena, double pressure = 0) {
+    Case c(false);
+    c.part(Category::cpu) = 410'000;
+    c.builder.sample("process rss bytes", 100, used).sample("memory available bytes", 100, left);
+    c.builder.raw().program["memory"]["arena_bytes"] = arena;
+    c.analysis.contention.memory_pressure = pressure;
+    EXPECT_EQ(c.finding("tiny-batch")->flag.empty(),
+              c.finding("tiny-batch")->advice.find("this machine's memory") != std::string::npos);
+    return c.finding("tiny-batch")->flag;
+  };
+  EXPECT_EQ(advice(1e9, 9e9, 1e9), "--batch 256");
+  EXPECT_EQ(advice(9.1e9, 0.9e9, 0), "") << "memory-high asks for a smaller one";
+  EXPECT_EQ(advice(5e9, 5e9, 4.6e9), "");
+  EXPECT_EQ(advice(5e9, 5e9, 4.4e9), "--batch 256");
+  EXPECT_EQ(advice(1e9, 9e9, 1e9, 0.05), "");
+}
+
+TEST(HostFindings, SmallMemoryAndASmallerBatchOfSeveralRanks) {
+  Case c(false);
+  c.builder.sample("process rss bytes", 100, 9.5 * (1 << 20))
+      .sample("memory available bytes", 100, 0.5 * (1 << 20));
+  EXPECT_EQ(c.finding("memory-high")->evidence, "9.50 MiB of 10.0 MiB (95.0 %)");
+  const auto flag = [&](int global, int ranks) {
+    c.options()["global_batch"] = global;
+    c.builder.raw().stamp["ranks"] = ranks;
+    return c.finding("memory-high")->flag;
+  };
+  EXPECT_EQ(flag(384, 3), "--global-batch 192");
+  EXPECT_EQ(flag(381, 3), "--global-batch 189") << "three ranks share 190 unevenly";
+  EXPECT_EQ(flag(3, 3), "");
 }
 
 TEST(HostFindings, ClockThrottling) {

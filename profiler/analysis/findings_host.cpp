@@ -127,9 +127,9 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
 }
 
 // Kernels that use fewer threads than there are idle cores. How much more threads gain depends on
-// the kernels: from a third of the ideal on.
+// the kernels: nothing where memory limits them, and little where they share cores.
 void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
-  constexpr double least_idle = 0.5, least_ideal = 1.0 / 3;
+  constexpr double least_idle = 0.5;
   const int all = usable_cores(facts.session);
   const int threads = kernel_threads(facts.view);
   const MetricLevel own = metric_level(facts.view, "process cpu %");
@@ -138,7 +138,10 @@ void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
   const double taken = facts.analysis.contention.taken_cores(all),
                idle = all - taken - own.mean / 100;
   const int more = std::min(all, threads + static_cast<int>(std::floor(idle + 0.25)));
-  if (idle < least_idle || more <= threads) return;
+  const auto physical = static_cast<int>(std::clamp<std::int64_t>(
+      fields::whole(fields::child(facts.session.stamp, "cpu"), "physical_cores"), 0, 4096));
+  const int useful = physical > 0 ? std::min(more, physical) : more;
+  if (idle < least_idle || useful <= threads) return;
   Finding finding{.key = "idle-cores",
                   .text = "Kernels could use cores that are idle.",
                   .evidence = fmt::format("{} of kernels; of {} {:.2f} are idle",
@@ -152,9 +155,8 @@ void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
     finding.advice =
         fmt::format("unset OMP_THREAD_LIMIT, which is {}: --threads cannot pass it", limit);
   }
-  finding.gain_most_ns = facts.part(Category::kernel) * (1 - static_cast<double>(threads) / more);
-  finding.gain_least_ns = least_ideal * finding.gain_most_ns;
-  finding.gain_ns = (finding.gain_least_ns + finding.gain_most_ns) / 2;
+  finding.gain_most_ns = facts.part(Category::kernel) * (1 - static_cast<double>(threads) / useful);
+  finding.gain_ns = finding.gain_most_ns / 2;
   findings.push_back(finding);
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -104,6 +105,19 @@ Stamp clocks(const path& root, const std::string& affinity) {
   return all;
 }
 
+// Of which the process may use threads; 0: not readable.
+std::size_t physical_cores(const path& cpus, const std::string& affinity) {
+  std::set<std::string> cores;
+  for (const int cpu : cpus_in(affinity)) {
+    const path topology = cpus / fmt::format("cpu{}/topology", cpu);
+    std::string threads = first_line(topology / "core_cpus_list");
+    if (threads.empty()) threads = first_line(topology / "thread_siblings_list");
+    if (threads.empty()) return 0;
+    cores.insert(threads);
+  }
+  return cores.size();
+}
+
 Stamp cpu(const path& root, const std::string& affinity) {
   Stamp json = Stamp::object();
   const std::string info = read_text(root / "proc/cpuinfo").value_or("");
@@ -114,6 +128,7 @@ Stamp cpu(const path& root, const std::string& affinity) {
     json["frequency_mhz"] = *mhz;
   else if (const auto khz = parse_number(first_line(cpus / "cpu0/cpufreq/scaling_cur_freq")))
     json["frequency_mhz"] = static_cast<double>(*khz) / 1000;
+  if (const std::size_t cores = physical_cores(cpus, affinity)) json["physical_cores"] = cores;
   if (const std::size_t nodes = count_nodes(root / "sys/devices/system/node"))
     json["numa_nodes"] = nodes;
   if (json.empty()) return json;

@@ -11,7 +11,8 @@
 
 namespace warpstep::profiler {
 
-// {"cpu": {"model", "cores", "frequency_mhz", "numa_nodes", "smt": "on", "boost": "on",
+// {"cpu": {"model", "cores", "frequency_mhz", "physical_cores": of the CPUs in `affinity`,
+//  "numa_nodes", "smt": "on", "boost": "on",
 //  "clocks": [{"cpus": "0-1", "governor", "min_mhz", "max_mhz", "current_mhz": [one per CPU]}, ...]
 //  of the CPUs in `affinity`},
 //  "affinity": "0-1", "cgroup": {"cpu_quota_cores", "memory_limit_bytes"}, "kernel",

@@ -52,12 +52,17 @@ void write_machine(Tree& tree) {
 TEST(MachineStamp, HasEverythingThatTheKernelReports) {
   Tree tree;
   write_machine(tree);
+  const std::string cpus = "sys/devices/system/cpu/cpu";
+  tree.write(cpus + "0/topology/core_cpus_list", "0-1\n")
+      .write(cpus + "1/topology/core_cpus_list", "0-1\n")
+      .write(cpus + "4/topology/thread_siblings_list", "4-5\n");
   tree.write("proc/self/cgroup", "0::/\n")
       .write("sys/fs/cgroup/cpu.max", "150000 100000\n")
       .write("sys/fs/cgroup/memory.max", "8589934592\n");
   EXPECT_EQ(machine_stamp(tree.root()), Json::parse(R"({
     "cpu": {"model": "Intel(R) Xeon(R) Platinum 8481C", "cores": 2,
-            "frequency_mhz": 2699.998, "numa_nodes": 2, "smt": "on", "boost": "off",
+            "frequency_mhz": 2699.998, "physical_cores": 2, "numa_nodes": 2,
+            "smt": "on", "boost": "off",
             "clocks": [{"cpus": "0", "governor": "performance", "min_mhz": 800.0,
                         "max_mhz": 3800.0, "current_mhz": [2700.0]},
                        {"cpus": "4", "governor": "powersave"}]},

@@ -191,6 +191,7 @@ namespace {
 
 constexpr double least_wait =
     0.05;  // of a step, where the loader reported no work: torch_tb_profiler's
+constexpr std::size_t least_counted = 8;   // steps without windows: the first ones fill queues
 constexpr double least_busy = 0.5;         // of a step, in which each worker works
 constexpr double least_gain = 0.005;       // of a step: what a first remedy must bring
 constexpr double least_contention = 0.05;  // of a step
@@ -339,6 +340,7 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
   const Stall& stall = facts.analysis.stall;
   Finding finding{.key = "data-wait", .text = "The step waits for the loader."};
   if (facts.session.steps.size() == 1) return;  // which always waits for the first batch
+  if (facts.view.windows.empty() && facts.view.counted.size() < least_counted) return;
   if (view.work_ns <= 0) {
     if (facts.share(Category::data) <= least_wait) return;
     finding.evidence = fmt::format(

@@ -193,6 +193,17 @@ TEST(Findings, AWaitWithoutALoadersWordIsOneFromFivePercentOn) {
   EXPECT_EQ(c.finding("data-wait")->flag, "--workers auto");
 }
 
+// With --steps 2 one step is counted, the second.
+TEST(Findings, FewStepsWithoutWindowsDoNotShowThatTheyWait) {
+  testing::Case c(false);
+  c.builder.raw().windows.clear();
+  c.part(Category::data) = 500'000;
+  c.builder.raw().steps.resize(8);  // of which seven are counted
+  EXPECT_FALSE(c.finding("data-wait"));
+  c.builder.step(9, 8000, 9000);
+  EXPECT_TRUE(c.finding("data-wait"));
+}
+
 TEST(Findings, BurstsWantADeeperQueue) {
   const std::vector<Finding> findings =
       found({.workers = 8,

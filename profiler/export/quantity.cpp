@@ -108,13 +108,29 @@ double epoch_gain_ns(const Session& session, const Analysis& analysis, const Fin
   return steps_per_epoch(session) * finding.gain_ns;
 }
 
+namespace {
+
+// ", and 1.2 s between steps", behind a range of each step.
+std::string between_text(const Analysis& analysis, const Finding& finding) {
+  constexpr double least = 0.05;  // of the run's gain
+  const double steps = analysis.run.steps > 0 ? analysis.run.steps
+                                              : static_cast<double>(analysis.breakdown.counted),
+               between = finding.run_gain_ns - steps * finding.gain_ns;
+  if (between <= least * finding.run_gain_ns) return "";
+  return fmt::format(", and {} between steps", quantity(between, Unit::ns));
+}
+
+}  // namespace
+
 std::string gain_text(const Session& session, const Analysis& analysis, const Finding& finding) {
   if (finding.gain_ns <= 0 && finding.run_gain_ns <= 0) return "";
-  if (finding.gain_most_ns > 0 && finding.gain_least_ns <= 0)
-    return fmt::format("at most {} per step", quantity(finding.gain_most_ns, Unit::ns));
-  if (finding.gain_most_ns > 0)  // a range
-    return fmt::format("{} to {} per step", quantity(finding.gain_least_ns, Unit::ns),
-                       quantity(finding.gain_most_ns, Unit::ns));
+  if (finding.gain_most_ns > 0) {
+    const std::string least = finding.gain_least_ns > 0
+                                  ? quantity(finding.gain_least_ns, Unit::ns) + " to"
+                                  : std::string("at most");
+    return fmt::format("{} {} per step{}", least, quantity(finding.gain_most_ns, Unit::ns),
+                       between_text(analysis, finding));
+  }
   // Time between steps, or of some steps only: a mean per step would say little.
   const bool is_of_run = finding.outside_steps || finding.gain_ns <= 0;
   std::string text = is_of_run ? quantity(finding.run_gain_ns, Unit::ns)

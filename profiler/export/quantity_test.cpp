@@ -37,6 +37,16 @@ TEST(Verdict, NamesTheLargestParts) {
   range.gain_least_ns = 1e6;
   range.gain_most_ns = 2.5e6;
   EXPECT_EQ(gain_text(example.session, example.analysis, range), "1.00 ms to 2.50 ms per step");
+  text.analysis.run.steps = 100;
+  range.gain_ns = 1.75e6;
+  range.run_gain_ns = 100 * 1.75e6 + 4e6;
+  EXPECT_EQ(gain_text(example.session, text.analysis, range), "1.00 ms to 2.50 ms per step");
+  range.run_gain_ns = 100 * 1.75e6 + 810e6;  // and of evaluations
+  EXPECT_EQ(gain_text(example.session, text.analysis, range),
+            "1.00 ms to 2.50 ms per step, and 810 ms between steps");
+  range.gain_least_ns = 0;
+  EXPECT_EQ(gain_text(example.session, text.analysis, range),
+            "at most 2.50 ms per step, and 810 ms between steps");
   Finding outside = example.analysis.findings.front();
   outside.outside_steps = true;
   outside.flag = "--eval-every 4";

@@ -76,7 +76,12 @@ std::vector<path> socket_folders(uid_t user) {
 }
 
 path socket_path(const path& folder, pid_t job) {
-  return folder / fmt::format("{}.sock", job);
+  constexpr ino_t of_machine =
+      0xEFFFFFFC;  // PROC_PID_INIT_INO: the namespace outside of all others
+  struct stat space {};
+  if (::stat("/proc/self/ns/pid", &space) != 0 || space.st_ino == of_machine)
+    return folder / fmt::format("{}.sock", job);
+  return folder / fmt::format("{}.{}.sock", job, space.st_ino);
 }
 
 std::string folder_problem(const path& folder, bool make) {
@@ -102,7 +107,7 @@ Descriptor connect_to(const path& path, int* error) {
 Descriptor listen_at(const path& final_path, int* error) {
   // Bound under a temporary name and renamed once it listens and is closed to others, so that a
   // refused connection always means a dead job.
-  const path made = final_path.parent_path() / fmt::format(".{}.new", ::getpid());
+  const path made = final_path.parent_path() / ("." + final_path.stem().string() + ".new");
   *error = ENAMETOOLONG;
   const auto address = address_of(made);
   if (!address || !address_of(final_path)) return Descriptor();
@@ -120,12 +125,12 @@ Descriptor listen_at(const path& final_path, int* error) {
   return Descriptor();
 }
 
-std::optional<uid_t> peer_of(const Descriptor& socket) {
+std::optional<Peer> peer_of(const Descriptor& socket) {
   ucred peer{};
   socklen_t bytes = sizeof peer;
   if (::getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
     return std::nullopt;
-  return peer.uid;
+  return Peer{.user = peer.uid, .process = peer.pid};
 }
 
 Deadline deadline_in(std::chrono::milliseconds time) {
@@ -192,10 +197,10 @@ constexpr std::size_t answer_bytes = 65536;
 constexpr std::uint64_t max_steps = 1'000'000;
 constexpr std::uint64_t max_last_ms = 3'600'000;
 
-// The number of "PID.sock".
+// The number that a job has for itself, of "PID.sock" or "PID.NAMESPACE.sock".
 std::optional<pid_t> job_of(const path& file) {
   if (file.extension() != ".sock") return std::nullopt;
-  const auto job = parse_number<pid_t>(file.stem().native());
+  const auto job = parse_number<pid_t>(file.stem().stem().native());
   return job && *job > 0 ? job : std::nullopt;
 }
 
@@ -271,7 +276,7 @@ struct TriggerListener::Parts {
 
   void serve(const Descriptor& client) const {
     const auto peer = peer_of(client);
-    if (!peer || (*peer != ::geteuid() && *peer != 0)) return;
+    if (!peer || (peer->user != ::geteuid() && peer->user != 0)) return;
     const Deadline deadline = deadline_in(job_patience);
     const auto line = receive_line(client, request_bytes, deadline, stop.number());
     if (!line) return;
@@ -367,7 +372,7 @@ uid_t user_of(pid_t job) {
   return ::geteuid() == 0 && known ? status.st_uid : ::geteuid();
 }
 
-// Waits while the job's queue is full.
+// Waits while the job's queue is full. Not connected where nobody listens.
 Descriptor connect_by(Deadline deadline, const path& at) {
   for (;;) {
     int error = 0;
@@ -381,17 +386,41 @@ Descriptor connect_by(Deadline deadline, const path& at) {
 
 }  // namespace
 
+namespace {
+
+// The job of this number here or, where none has it, the only one that has it in a container.
+Descriptor find_job(uid_t user, pid_t job, Deadline deadline) {
+  std::vector<Descriptor> inside;
+  if (job <= 0) return Descriptor();
+  for (const path& folder : folders_to_ask(user)) {
+    if (Descriptor socket = connect_by(deadline, socket_path(folder, job)))
+      if (const auto peer = peer_of(socket); peer && peer->process == job) return socket;
+    for (const path& at : sockets_in(folder)) {
+      int error = 0;
+      Descriptor socket = connect_to(at, &error);
+      const auto peer = socket ? peer_of(socket) : std::nullopt;
+      if (peer && peer->process == job) return socket;
+      if (peer && job_of(at) == job) inside.push_back(std::move(socket));
+    }
+  }
+  return inside.size() == 1 ? std::move(inside.front()) : Descriptor();
+}
+
+}  // namespace
+
 std::string trigger(pid_t job, const TriggerRequest& request) {
   if (request.steps == 0 || request.steps > max_steps)
     fail<UsageError>("--steps {}: must be 1 to {}", request.steps, max_steps);
-  const uid_t user = user_of(job);
   const Deadline deadline = deadline_in(client_patience);
-  Descriptor socket;
-  for (const path& folder : folders_to_ask(user))
-    if ((socket = connect_by(deadline, socket_path(folder, job)))) break;
+  uid_t user = ::geteuid();
+  Descriptor socket = find_job(user, job, deadline);
+  if (!socket) {
+    user = user_of(job);
+    if (user != ::geteuid()) socket = find_job(user, job, deadline);
+  }
   if (!socket) fail<UsageError>("process {} does not listen for requests; {}", job, jobs_text());
   const auto peer = peer_of(socket);
-  if (!peer || (*peer != user && *peer != 0))
+  if (!peer || (peer->user != user && peer->user != 0))
     fail<UsageError>("the socket of process {} belongs to somebody else; {}", job, jobs_text());
   nlohmann::json json{{"steps", request.steps}, {"deep", request.deep}};
   if (request.last_ms > 0) json = {{"last_ms", request.last_ms}};  // which older jobs refuse
@@ -409,8 +438,13 @@ bool is_accepted(std::string_view answer) {
 std::vector<pid_t> listening_jobs() {
   std::set<pid_t> jobs;
   for (const path& folder : folders_to_ask(::geteuid()))
-    for (const path& socket : sockets_in(folder))
-      if (look_at(socket) == Found::listens) jobs.insert(*job_of(socket));
+    for (const path& at : sockets_in(folder)) {
+      int error = 0;
+      const Descriptor socket = connect_to(at, &error);
+      const auto peer = socket ? peer_of(socket) : std::nullopt;
+      if (peer && peer->process > 0) jobs.insert(peer->process);
+      if (error == EAGAIN && at == socket_path(folder, *job_of(at))) jobs.insert(*job_of(at));
+    }
   return {jobs.begin(), jobs.end()};
 }
 

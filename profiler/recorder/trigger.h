@@ -37,6 +37,8 @@ class Descriptor {
 // $XDG_RUNTIME_DIR/warpstep (for the calling user, who must own it), /run/user/UID/warpstep,
 // /tmp/warpstep-UID.
 std::vector<std::filesystem::path> socket_folders(uid_t user);
+// PID.sock, in a PID namespace such as a container's PID.NAMESPACE.sock: /tmp may be shared by
+// containers, of which each has a process 1.
 std::filesystem::path socket_path(const std::filesystem::path& folder, pid_t job);
 
 // Why this folder is not private to the calling user; empty: it is. With `make` a missing folder is
@@ -48,8 +50,12 @@ std::string folder_problem(const std::filesystem::path& folder, bool make);
 Descriptor connect_to(const std::filesystem::path& path, int* error);
 // A socket at `path` that listens, with mode 0600, from the moment at which the path exists.
 Descriptor listen_at(const std::filesystem::path& path, int* error);
-// The user at the other end; nothing if the kernel does not know.
-std::optional<uid_t> peer_of(const Descriptor& socket);
+// Who is at the other end; nothing if the kernel does not know.
+struct Peer {
+  uid_t user = 0;
+  pid_t process = 0;  // as this process numbers it; 0: of a container that it does not see
+};
+std::optional<Peer> peer_of(const Descriptor& socket);
 
 using Deadline = std::chrono::steady_clock::time_point;
 Deadline deadline_in(std::chrono::milliseconds time);
@@ -77,10 +83,10 @@ struct TriggerRequest {
   std::uint64_t last_ms = 0;  // not 0: instead of steps, what happened in this time
 };
 
-// Listens on PID.sock, mode 0600, in the first of socket_folders() that can be used and is private
-// to the user. Removes sockets that killed jobs left there. Answers only the user and root; a
-// client that is slow or sends anything but a request loses its connection after at most a second.
-// A job that cannot listen continues without; why() gives the reason.
+// Listens on socket_path(), mode 0600, in the first of socket_folders() that can be used and is
+// private to the user. Removes sockets that killed jobs left there. Answers only the user and root;
+// a client that is slow or sends anything but a request loses its connection after at most a
+// second. A job that cannot listen continues without; why() gives the reason.
 //
 // A request is one line, {"steps": 8, "deep": false} or {"last_ms": 10000}, and so is the answer, a
 // text.
@@ -104,12 +110,12 @@ class TriggerListener {
 
 // ---- The client's side.
 
-// Sends a request to a running job and returns its answer. UsageError if there is no such job, it
-// does not listen, or it belongs to somebody else; the message lists the jobs that listen. Error
-// without an answer within 5 s.
+// Sends a request to a running job, by its number here or in its container, and returns its answer.
+// UsageError if there is no such job, it does not listen, or it belongs to somebody else; the
+// message lists the jobs that listen. Error without an answer within 5 s.
 std::string trigger(pid_t job, const TriggerRequest& request);
 // Whether a job's answer says that it records; else it says why not.
 bool is_accepted(std::string_view answer);
-std::vector<pid_t> listening_jobs();  // of the calling user
+std::vector<pid_t> listening_jobs();  // of the calling user, by their numbers here
 
 }  // namespace warpstep::profiler

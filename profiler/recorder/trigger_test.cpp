@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -169,6 +170,55 @@ int as_somebody_else(const std::function<bool()>& work) {
   return status;
 }
 
+// Another process that listens, in a PID namespace of its own or not; ends with this object.
+class OtherJob {
+ public:
+  OtherJob(const TriggerListener::Accept& accept, bool in_namespace) {
+    int ends[2] = {-1, -1};
+    if (::pipe(ends) != 0) return;
+    parent_ = ::fork();
+    if (parent_ == 0) ::_exit(work(accept, in_namespace, ends[1]));
+    ::close(ends[1]);
+    pid_t sent[2] = {0, 0};
+    for (pid_t& number : sent)
+      if (::read(ends[0], &number, sizeof number) != sizeof number) number = 0;
+    ::close(ends[0]);
+    process_ = std::max(sent[0], sent[1]);
+    listens_ = std::min(sent[0], sent[1]) == listening;
+  }
+  ~OtherJob() {
+    if (process_ > 0) ::kill(process_, SIGKILL);
+    if (parent_ > 0) ::waitpid(parent_, nullptr, 0);
+  }
+  OtherJob(const OtherJob&) = delete;
+  OtherJob& operator=(const OtherJob&) = delete;
+
+  pid_t process() const { return process_; }  // its number here; 0: it could not start
+  bool listens() const { return listens_; }   // and answers to its own number
+
+ private:
+  static constexpr pid_t listening = -1;
+
+  static int work(const TriggerListener::Accept& accept, bool in_namespace, int end) {
+    if (in_namespace && ::unshare(CLONE_NEWPID) != 0) return 1;
+    const pid_t job = ::fork();
+    if (job == 0) {
+      const TriggerListener listener(accept);
+      const bool answers = listener.why().empty() && trigger(::getpid(), {}) == "8 steps";
+      const pid_t sent = answers ? listening : -2;
+      if (::write(end, &sent, sizeof sent) == sizeof sent) ::pause();
+      return 0;
+    }
+    const bool is_sent = ::write(end, &job, sizeof job) == sizeof job;
+    ::close(end);
+    ::waitpid(job, nullptr, 0);
+    return is_sent ? 0 : 1;
+  }
+
+  pid_t parent_ = -1, process_ = 0;
+  bool listens_ = false;
+};
+
 class Trigger : public ::testing::Test {
  protected:
   Trigger() {
@@ -300,7 +350,7 @@ TEST_F(Trigger, RemovesSocketsOfDeadJobsOnly) {
   ASSERT_EQ(folder_problem(folder(), true), "");
   int error = 0;
   { const Descriptor dead = listen_at(socket_path(folder(), 4242), &error); }
-  const Descriptor living = listen_at(socket_path(folder(), 4343), &error);
+  const Descriptor living = listen_at(folder() / "4343.5.sock", &error);
   tree_.write("warpstep/4444.sock", "a file");
   tree_.write("warpstep/notes.sock", "another");
   { const Descriptor dead = listen_at(own_socket(), &error); }
@@ -308,13 +358,12 @@ TEST_F(Trigger, RemovesSocketsOfDeadJobsOnly) {
   TriggerListener listener(accept_);
   EXPECT_EQ(listener.why(), "");
   EXPECT_FALSE(std::filesystem::exists(socket_path(folder(), 4242)));
-  EXPECT_TRUE(std::filesystem::exists(socket_path(folder(), 4343)));
+  EXPECT_TRUE(std::filesystem::exists(folder() / "4343.5.sock"));
   EXPECT_TRUE(std::filesystem::exists(folder() / "notes.sock"));
-  std::vector<pid_t> expected{4343, ::getpid()};
-  std::sort(expected.begin(), expected.end());
   const std::vector<pid_t> jobs = listening_jobs();
-  EXPECT_TRUE(std::includes(jobs.begin(), jobs.end(), expected.begin(), expected.end()));
+  EXPECT_TRUE(std::count(jobs.begin(), jobs.end(), ::getpid()));
   EXPECT_FALSE(std::count(jobs.begin(), jobs.end(), 4242));
+  EXPECT_FALSE(std::count(jobs.begin(), jobs.end(), 4343));
 }
 
 TEST_F(Trigger, ListensOncePerProcess) {
@@ -346,9 +395,25 @@ TEST_F(Trigger, ReportsProcessesWithoutAListener) {
     EXPECT_THAT(refusal(none), HasSubstr(fmt::format("there is no process {}", none)));
   EXPECT_THAT(refusal(::getpid(), {0, false}), HasSubstr("--steps 0"));
   ASSERT_EQ(folder_problem(folder(), true), "");
-  int error = 0;
-  const Descriptor other = listen_at(socket_path(folder(), 4343), &error);
-  EXPECT_THAT(refusal(::getpid()), AllOf(HasSubstr("does not listen"), HasSubstr("4343")));
+  const OtherJob other(accept_, false);
+  ASSERT_TRUE(other.listens());
+  EXPECT_THAT(refusal(::getpid()),
+              AllOf(HasSubstr("does not listen"), HasSubstr(fmt::format("{}", other.process()))));
+}
+
+// Each is process 1 of its own namespace, as in containers that share /tmp.
+TEST_F(Trigger, TellsJobsOfContainersApart) {
+  const OtherJob one(accept_, true);
+  if (one.process() == 0) GTEST_SKIP() << "this user may not create PID namespaces";
+  ASSERT_TRUE(one.listens());
+  EXPECT_EQ(trigger(1, {}), "8 steps") << "there is no other with that number";
+  const OtherJob other(accept_, true);
+  ASSERT_TRUE(other.listens());
+  EXPECT_EQ(trigger(one.process(), {}), "8 steps");
+  EXPECT_EQ(trigger(other.process(), {}), "8 steps");
+  const std::vector<pid_t> jobs = listening_jobs();
+  EXPECT_TRUE(std::ranges::count(jobs, one.process()) && std::ranges::count(jobs, other.process()));
+  EXPECT_EQ(std::ranges::count(jobs, 1), 0) << "which is another process here";
 }
 
 TEST_F(Trigger, ReportsAJobOfAnotherUser) {

@@ -45,6 +45,32 @@ void sync_all(const std::filesystem::path& folder, int (*sync)(int)) {
                     folder.string(), reason(error));
 }
 
+// Renaming a file over a device, a pipe, or /dev/stdout, would remove it.
+void require_file(const std::filesystem::path& path, mode_t mode) {
+  std::error_code no_link;
+  const std::string link = std::filesystem::read_symlink(path, no_link).string();
+  const char* const what = link.starts_with("/proc/") ? "name of an open file"
+                           : S_ISREG(mode)            ? nullptr
+                           : S_ISDIR(mode)            ? "directory"
+                           : S_ISFIFO(mode)           ? "pipe"
+                           : S_ISSOCK(mode)           ? "socket"
+                                                      : "device";
+  if (what != nullptr)
+    fail<DataError>("{}: is a {}; results are written to files only, so give the path of a file",
+                    path.string(), what);
+}
+
+// Gives a new file the owner, where the user may, and the permissions of the one that it will
+// replace. 0, or the errno of permissions that differ.
+int error_of_adopting(int file, const struct stat& old) {
+  struct stat now = {};
+  if (::fstat(file, &now) != 0) return errno;
+  const bool is_others = now.st_uid != old.st_uid || now.st_gid != old.st_gid;
+  if (is_others && ::fchown(file, old.st_uid, old.st_gid) != 0 && errno != EPERM) return errno;
+  const bool is_same = (now.st_mode & 0777U) == (old.st_mode & 0777U);
+  return is_same || ::fchmod(file, old.st_mode & 0777U) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -188,12 +214,21 @@ void sync_files_in(const std::filesystem::path& folder) {
 AtomicFile::AtomicFile(std::filesystem::path path, std::uint64_t expected_bytes)
     : path_(std::move(path)), expected_bytes_(expected_bytes) {
   static std::atomic<unsigned> next_number = 0;
+  struct stat old = {};
+  const bool is_there = ::stat(path_.c_str(), &old) == 0;
+  if (is_there) require_file(path_, old.st_mode);
+  const unsigned mode = is_there ? old.st_mode & 0777U : 0666U;
   do {  // skips names that a killed process with the same number left behind
     temporary_ = directory_of(path_) /
                  fmt::format(".{}.tmp-{}-{}", path_.filename().string(), ::getpid(), next_number++);
-    descriptor_ = open_file(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    descriptor_ = open_file(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ < 0) fail_with(errno, "create a file in its directory");
+  if (const int error = is_there ? error_of_adopting(descriptor_, old) : 0; error != 0) {
+    ::close(std::exchange(descriptor_, -1));
+    ::unlink(temporary_.c_str());
+    fail_with(error, "keep its permissions");
+  }
 }
 
 AtomicFile::~AtomicFile() {

@@ -75,10 +75,10 @@ void sync_files_in(const std::filesystem::path& folder);
 // file atomically. A reader of `path` sees either the old file or the new one, complete, even after
 // a power cut. Without a commit the destructor removes the temporary; only a killed process leaves
 // one behind, named .NAME.tmp-PID-N. Errors are DataErrors with the path, the bytes and the
-// system's reason, and leave the old file unchanged.
+// system's reason, and leave the old file unchanged; the new one takes over its permissions.
 class AtomicFile {
  public:
-  // `expected_bytes` is used in messages only; 0 when unknown.
+  // Refuses what is no file, as a pipe. `expected_bytes` is for messages; 0 when unknown.
   explicit AtomicFile(std::filesystem::path path, std::uint64_t expected_bytes = 0);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

@@ -1,5 +1,7 @@
 #include "engine/core/file.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -196,11 +198,52 @@ TEST_F(FileTest, SaysWhyADirectoryCannotBeWrittenTo) {
   EXPECT_THAT(names(), testing::ElementsAre("file"));
 }
 
-TEST_F(FileTest, ADirectoryOfThatNameIsNotReplaced) {
-  fs::create_directory(directory_ / "out");
-  EXPECT_THAT([&] { write_atomically(directory_ / "out", "text"); },
-              ThrowsMessage<DataError>(AllOf(HasSubstr("rename"), HasSubstr("directory"))));
-  EXPECT_THAT(names(), testing::ElementsAre("out"));
+TEST_F(FileTest, WhatIsNoFileIsNotReplaced) {
+  const fs::path directory = directory_ / "directory", pipe = directory_ / "pipe",
+                 link = directory_ / "link", standard = directory_ / "stdout";
+  fs::create_directory(directory);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_symlink(pipe, link);
+  const int file = open_file(make("file", "old").c_str(), O_RDONLY | O_CLOEXEC);
+  fs::create_symlink(fmt::format("/proc/self/fd/{}", file), standard);
+  for (const auto& [path, what] :
+       {std::pair(directory, "a directory"), std::pair(pipe, "a pipe"), std::pair(link, "a pipe"),
+        std::pair(standard, "a name of an open file")})
+    EXPECT_THAT([&] { write_atomically(path, "text"); },
+                ThrowsMessage<DataError>(AllOf(HasSubstr(path.string() + ": is " + what),
+                                               HasSubstr("give the path of a file"))));
+  ::close(file);
+  EXPECT_TRUE(fs::is_directory(directory));
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_TRUE(fs::is_symlink(standard));
+  EXPECT_EQ(names().size(), 5U);
+}
+
+TEST_F(FileTest, ANewFileHasThePermissionsOfTheOldOne) {
+  const fs::path path = make("out", "old");
+  struct stat status = {};
+  for (const mode_t mode : {0600U, 0400U, 0666U}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    write_atomically(path, "new");
+    ASSERT_EQ(::stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777U, mode);
+  }
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(path.c_str(), 12, 34), 0);
+  write_atomically(path, "new");
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(std::pair(status.st_uid, status.st_gid), std::pair(12U, 34U));
+  EXPECT_EQ(status.st_mode & 0777U, 0666U);
+}
+
+TEST_F(FileTest, ALinkToAFileIsReplacedAndNotFollowed) {
+  const fs::path file = make("file", "old"), link = directory_ / "link";
+  fs::create_symlink("file", link);
+  write_atomically(link, "new");
+  EXPECT_FALSE(fs::is_symlink(link));
+  EXPECT_EQ(read_file(link), "new");
+  EXPECT_EQ(read_file(file), "old");
 }
 
 TEST_F(FileTest, AnInterruptedFsyncIsCalledAgain) {

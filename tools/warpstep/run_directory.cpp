@@ -479,7 +479,9 @@ void RunDirectory::write_tokenizer(const std::string& text) const {
 
 void RunDirectory::write_summary(const Json& summary) {
   metrics_.close();
-  write_atomically(path_ / "summary.json", printed(summary, 2) + "\n");
+  const fs::path path = path_ / "summary.json";
+  if (std::error_code error; fs::is_other(path, error)) fs::remove(path, error);  // a pipe
+  write_atomically(path, printed(summary, 2) + "\n");
 }
 
 void RunDirectory::write_curves(const std::string& model, const std::string& data) const {

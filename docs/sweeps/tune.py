@@ -51,7 +51,7 @@ class Evaluations:
 
 
 def run_trial(study, trial, command, run):
-    """Trains with the trial's options and reports each evaluation; SIGINT stops and saves a run that is pruned."""
+    """Trains with the trial's options and reports each evaluation; SIGTERM stops and saves a run that is pruned."""
     options = [str(word) for pair in suggest(trial).items() for word in pair]
     print(f"trial {trial.number}: {' '.join(options)}", flush=True)
     losses, evaluations, pruned = {}, Evaluations(run), False
@@ -69,7 +69,7 @@ def run_trial(study, trial, command, run):
                 trial.report(loss, seen)
             losses.update(new)
             if new and not ended and not pruned and trial.should_prune():
-                process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGTERM)  # a background job of a script ignores SIGINT
                 pruned = True
     last = list(losses.values())[-1:]
     states = optuna.trial.TrialState

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "engine/core/file.h"
+#include "tests/build_tree.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 
@@ -151,6 +152,21 @@ TEST_F(Profile, EndsAllRunsWhenInterrupted) {
   Program program(with(changed(short_run(data(), other), "--epochs", "100000"), "--repeat", "3"));
   ASSERT_TRUE(program.wait_until([&] { return fs::exists(other + "/1/metrics.jsonl"); }));
   program.signal(SIGINT);
+  EXPECT_EQ(program.wait().exit_code, 130);
+  EXPECT_TRUE(fs::exists(other + "/1/summary.json")) << "the run has saved";
+  EXPECT_FALSE(fs::exists(other + "/2"));
+}
+
+// A shell without job control, as of a script, starts it with SIGINT ignored.
+TEST_F(Profile, EndsAllRunsOfABackgroundJob) {
+  const std::string other = *folder_ / "background";
+  std::vector<std::string> words =
+      with(changed(short_run(data(), other), "--epochs", "20000"), "--repeat", "3");
+  words.insert(words.begin(), {"-c", "trap 'kill -TERM $!' TERM; \"$@\" & wait $!; wait $!", "bash",
+                               testing_support::binary_dir() + "/bin/warpstep"});
+  Program program(words, {.program = "/bin/bash"});
+  ASSERT_TRUE(program.wait_until([&] { return fs::exists(other + "/1/metrics.jsonl"); }));
+  program.signal(SIGTERM);
   EXPECT_EQ(program.wait().exit_code, 130);
   EXPECT_TRUE(fs::exists(other + "/1/summary.json")) << "the run has saved";
   EXPECT_FALSE(fs::exists(other + "/2"));

@@ -65,8 +65,9 @@ int wait_for(pid_t child, const std::atomic<bool>& stop) {
     const pid_t ended = ::waitpid(child, &status, WNOHANG);
     if (ended == child) break;
     if (ended < 0 && errno != EINTR) return failed;
-    // Within half a second of a terminal's own signal this is the same request.
-    if (stop && !std::exchange(is_stopped, true)) ::kill(child, SIGINT);
+    // Within half a second of a terminal's own signal this is the same request. Not SIGINT: a
+    // background job of a script ignores it.
+    if (stop && !std::exchange(is_stopped, true)) ::kill(child, SIGTERM);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

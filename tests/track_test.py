@@ -60,6 +60,8 @@ class entities:
     def Metric(name, value, time, step): return [name, value, time, step]
 class MlflowClient:
     params = {}
+    def __init__(self):
+        if os.path.exists(os.environ["CALLS"] + ".broken"): raise ValueError("no such server")
     def get_experiment_by_name(self, name): return None
     def create_experiment(self, name): return "e"
     def create_run(self, where, run_name):
@@ -422,6 +424,14 @@ class Mlflow(Folder):
         self.assertEqual([name for name, *_ in self.calls("log")[0][2]],
                          ["train/clang__", "train/a/_/b", "train/_/_", "train/kworker/0_1", "train/" + "x/" * 121 + "x"])
         self.assertIn(["metric", "summary/c__", 1], self.calls())
+
+    def test_a_client_that_fails_leaves_no_training_behind(self):
+        pathlib.Path(f"{self.calls_file}.broken").touch()
+        began = self.folder / "began"
+        said = self.track("--", sys.executable, "-c", f"open({str(began)!r}, 'w')", to="mlflow", code=1)
+        self.assertEqual(said, "tools/track: mlflow: ValueError: no such server\n")
+        time.sleep(0.5)
+        self.assertFalse(began.exists())
 
 
 # Records what the study receives; a trial is pruned when its loss is above 5.

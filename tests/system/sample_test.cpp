@@ -54,6 +54,12 @@ class Sample : public testing::Test {
   static inline std::unique_ptr<TemporaryFolder> folder_;
 };
 
+TEST_F(Sample, AFullDiskIsAnError) {
+  const Ended ended = run(sample({"--prompt", "cat", "--tokens", "5"}), {.out = Standard::full});
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("standard output: No space left on device"));
+}
+
 // 40 tokens are more than the context of 16.
 TEST_F(Sample, TakesTheMostProbableTokensWithAndWithoutTheCache) {
   const auto greedy = [](const std::string& device, const std::vector<std::string>& more) {

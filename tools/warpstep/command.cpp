@@ -493,8 +493,7 @@ bool name_commands(const CLI::App& app, std::span<const char* const> words) {
 
 // It is a failure if stdout could not be written, unless its reader went away.
 int flushed(const CLI::App& app, int code) {
-  errno = 0;
-  if (std::fflush(stdout) != 0 && output::stdout_error == 0) output::stdout_error = errno;
+  flush_results();
   const int error = std::exchange(output::stdout_error, 0);
   if (code != done || error == 0 || error == EPIPE) return code;
   return report(app, fmt::format("standard output: {}", std::strerror(error)), failed);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
 namespace {
@@ -85,6 +86,11 @@ Run declare_fault(Parser parser) {
     if (*kind == "usage") fail<UsageError>("--out: is a file");
     if (*kind == "memory") throw std::bad_alloc();
     if (*kind == "other") throw std::out_of_range("vector::at");
+    if (*kind == "flush") {
+      print_result("a text");
+      flush_results();
+      return done;
+    }
     if (*kind == "path")
       throw std::filesystem::filesystem_error("rename", "from", "to",
                                               std::make_error_code(std::errc::permission_denied));
@@ -335,13 +341,13 @@ TEST(Errors, BecomeOneLineAndAnExitCode) {
   EXPECT_EQ(run({"fault", "other"}).code, failed);
 }
 
-// Runs `paint` with stdout on `file` and returns the exit code.
-int run_with_stdout_on(int file) {
+// Runs the command with stdout on `file` and returns the exit code.
+int run_with_stdout_on(int file, const char* command = "paint", const char* argument = "house") {
   std::fflush(stdout);
   const int saved = dup(STDOUT_FILENO);
   dup2(file, STDOUT_FILENO);
   testing::internal::CaptureStderr();
-  const std::vector<const char*> arguments{"warpstep", "paint", "house"};
+  const std::vector<const char*> arguments{"warpstep", command, argument};
   const int code = run_program({}, arguments);
   testing::internal::GetCapturedStderr();
   dup2(saved, STDOUT_FILENO);
@@ -362,6 +368,7 @@ TEST(Output, AFullDiskIsAnError) {
   const int full = open("/dev/full", O_WRONLY);
   ASSERT_GE(full, 0);
   EXPECT_EQ(run_with_stdout_on(full), failed);
+  EXPECT_EQ(run_with_stdout_on(full, "fault", "flush"), failed) << "at the end nothing is left";
   close(full);
 }
 

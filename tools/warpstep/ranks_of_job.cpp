@@ -350,7 +350,7 @@ std::string counted_ranks(const std::vector<Json>& ranks, bool on_device) {
 
 std::uint64_t report_ranks(Communicator& communicator, const std::string& out,
                            const RankTotals& own) {
-  std::fflush(stdout);  // this rank is done, and another may end the job
+  flush_results();  // this rank is done, and another may end the job
   const Json mine{{"host", host_name()},
                   {"step", own.step_seconds},
                   {"exchange", own.exchange_seconds},

@@ -335,14 +335,14 @@ class TokenPrinter {
       print_result("{}", beginning.text);
     else
       for (const std::int32_t token : beginning.tokens) add(token);
-    std::fflush(stdout);
+    flush_results();
   }
   void add(std::int32_t token) {
     if (stream_)
       print_result("{}", stream_->add(token));
     else
       print_result("{}{}", std::exchange(first_, false) ? "" : ",", token);
-    std::fflush(stdout);
+    flush_results();
   }
   // No more is wanted: the text has its stop, or nobody reads.
   bool is_done() const {
@@ -350,7 +350,7 @@ class TokenPrinter {
   }
   void end() {
     print_result("{}\n", stream_ ? stream_->rest() : "");
-    std::fflush(stdout);
+    flush_results();
   }
 
  private:

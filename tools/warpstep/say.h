@@ -11,7 +11,7 @@
 namespace warpstep::tools {
 
 namespace output {
-// The errno of the first failed print_result(); 0: none.
+// The errno of the first failed print_result() or flush_results(); 0: none.
 inline int stdout_error = 0;
 
 // Ranks but the first of a data-parallel job say nothing but errors.
@@ -57,6 +57,12 @@ void print_result(fmt::format_string<Args...> format, Args&&... args) noexcept {
   errno = 0;
   if (!output::put(stdout, format, std::forward<Args>(args)...) && output::stdout_error == 0)
     output::stdout_error = errno;
+}
+
+// What print_result() has buffered; a failure counts as one of print_result(), and the C library
+// does not report it again at the end.
+inline void flush_results() noexcept {
+  if (std::fflush(stdout) != 0 && output::stdout_error == 0) output::stdout_error = errno;
 }
 
 }  // namespace warpstep::tools

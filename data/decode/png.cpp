@@ -11,6 +11,7 @@
 #include "data/decode/image.h"
 #include "data/decode/png_fast.h"
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 
 namespace warpstep::data {
 namespace {
@@ -277,7 +278,7 @@ void decode_png(std::span<const std::uint8_t> file, const std::string& path, con
     fail<DataError>(
         "{}: has colour ({} PNG), but the images of its set or run are gray (1 channel); convert "
         "it with: mogrify -colorspace Gray {} (in a set you can make the first image RGB instead)",
-        path, colours[file[25]].name, path);
+        path, colours[file[25]].name, shell_word(path));
   }
   if ((expected[2] != 1 && expected[2] != 3) ||
       pixels.size() != static_cast<std::size_t>(expected.count())) {

@@ -10,6 +10,7 @@
 
 #include "data/decode/decode.h"
 #include "data/decode/png.h"
+#include "engine/core/text.h"
 #include "tests/data_testing.h"
 #include "tests/largest_allocation.h"
 
@@ -252,6 +253,11 @@ TEST(Png, RefusesColourInAGraySet) {
       AllOf(HasSubstr("a.png: has colour (RGB PNG)"), HasSubstr("mogrify -colorspace Gray")));
   EXPECT_THAT(png_refusal(AnyPng(PNG_COLOR_TYPE_PALETTE, 8).file, {4, 5, 1}),
               HasSubstr("has colour (paletted PNG)"));
+  std::vector<std::uint8_t> pixels(20);
+  EXPECT_THAT(message_of([&] {
+                decode_png(some_png({4, 5, 3}), "it's.png", {4, 5, 1}, pixels);
+              }),
+              HasSubstr("-colorspace Gray " + shell_word("it's.png") + " "));
 }
 
 // Index 1 of a palette of one colour: black, as other readers have it.

@@ -20,6 +20,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/scratch.h"
+#include "engine/core/text.h"
 #include "engine/core/thread.h"
 
 namespace warpstep {
@@ -282,12 +283,12 @@ void refuse_pickles(const InputFile& file) {
   const std::string out = std::filesystem::path(path).replace_extension(".safetensors").string();
   fail<DataError>(
       "{}: is a {}, as torch.save() writes, which can run code when it is loaded; make a "
-      "safetensors file of its state_dict, once: python3 -c 'import torch, safetensors.torch as s; "
-      "s.save_file({{k: v.contiguous().clone() for k, v in torch.load(\"{}\", "
-      "map_location=\"cpu\", weights_only=True).items()}}, \"{}\", {{\"format\": \"pt\"}})'; where "
-      "the state_dict is a part of what was saved, torch.load(...)[\"state_dict\"].items(), of "
-      "nanoGPT [\"model\"]",
-      path, zip ? "zip of pickles" : "pickle", path, out);
+      "safetensors file of its state_dict, once: python3 -c 'import torch, sys, "
+      "safetensors.torch as s; s.save_file({{k: v.contiguous().clone() for k, v in "
+      "torch.load(sys.argv[1], map_location=\"cpu\", weights_only=True).items()}}, sys.argv[2], "
+      "{{\"format\": \"pt\"}})' {} {}; where the state_dict is a part of what was saved, "
+      "torch.load(...)[\"state_dict\"].items(), of nanoGPT [\"model\"]",
+      path, zip ? "zip of pickles" : "pickle", shell_word(path), shell_word(out));
 }
 
 Header read_header(const InputFile& file) {

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "engine/files/safetensors.h"
 #include "tests/largest_allocation.h"
 
@@ -301,6 +302,18 @@ TEST_F(HostileSafetensorsTest, RefusesHeaderLengthsThatLie) {
   EXPECT_THAT([&] { SafetensorsFile file(path_); },
               ThrowsMessage<DataError>(HasSubstr("at most 100000000")));
   EXPECT_LT(largest_allocation_bytes(), 100'000U);
+}
+
+// A path can be any text; pasting the command must not run it.
+TEST_F(HostileSafetensorsTest, QuotesThePathsOfTheCommandThatConverts) {
+  const fs::path path = directory_ / "a';touch x;echo '\"$(touch x).pt";
+  std::ofstream(path) << std::string("PK\3\4", 4) << std::string(100, '\0');
+  const std::string out = fs::path(path).replace_extension(".safetensors").string();
+  EXPECT_THAT([&] { SafetensorsFile file(path); },
+              ThrowsMessage<DataError>(HasSubstr("torch.load(sys.argv[1], ")));
+  EXPECT_THAT([&] { SafetensorsFile file(path); },
+              ThrowsMessage<DataError>(
+                  HasSubstr("})' " + shell_word(path.string()) + " " + shell_word(out) + "; ")));
 }
 
 // Files of torch.save() are never unpickled; the message has the command that converts them.

@@ -366,9 +366,9 @@ std::string LoadReport::problems() const {
         fmt::format("the file has --model-option {}", fmt::join(extents, " --model-option ")));
   if (!foreign.empty())
     parts.push_back(
-        fmt::format("the file's names begin with {0}: `warpstep weights convert {1} "
-                    "OUT --strip-prefix {0}` removes that",
-                    shown(prefix + foreign), path));
+        fmt::format("the file's names begin with {}: `warpstep weights convert {} OUT "
+                    "--strip-prefix {}` removes that",
+                    shown(prefix + foreign), shell_word(path), shell_word(prefix + foreign)));
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
@@ -392,7 +392,7 @@ std::vector<std::string> LoadReport::lines() const {
     notes.push_back(fmt::format(
         "these are the weights themselves, not their average; `warpstep weights convert "
         "{} OUT --drop-optimizer` writes that",
-        path));
+        shell_word(path)));
   if (transposed > 0)
     notes.push_back(fmt::format("transposed {} matrices that the file has [out,in]", transposed));
   notes.insert(notes.end(), tied.begin(), tied.end());

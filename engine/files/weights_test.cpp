@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "engine/files/checkpoint.h"
 #include "engine/files/safetensors_values.h"
 #include "engine/files/weights.h"
@@ -176,6 +177,12 @@ TEST_F(Weights, AForeignPrefixIsNamedWithTheCommandThatStripsIt) {
               ThrowsMessage<DataError>(
                   AllOf(HasSubstr("begin with backbone."),
                         HasSubstr("weights convert " + path_ + " OUT --strip-prefix backbone."))));
+}
+
+TEST_F(Weights, ThePrefixInACommandIsQuoted) {
+  EXPECT_THAT(
+      [&] { load(state_dict("a;touch'x.")); },
+      ThrowsMessage<DataError>(HasSubstr("OUT --strip-prefix " + shell_word("a;touch'x.") + "`")));
 }
 
 TEST_F(Weights, WithAllowMissingWhatFitsIsLoaded) {

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "engine/core/file.h"
+#include "engine/core/text.h"
 #include "tests/build_tree.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
@@ -128,10 +129,11 @@ TEST_F(Profile, FindsNothingBetweenARunAndItself) {
 }
 
 TEST_F(Profile, RepeatsARunForAComparison) {
-  const std::string other = *folder_ / "repeated";
+  const std::string other = *folder_ / "repeated here";
   const Ended ended = run(with(short_run(data(), other), "--repeat", "2"));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("2 runs in " + other));
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("2 runs in " + other),
+                               HasSubstr("warpstep compare " + shell_word(other) + " --against")));
   const Ended twice = run({"compare", out(), out(), "--against", other});
   EXPECT_EQ(twice.exit_code, 2);
   EXPECT_THAT(twice.err, HasSubstr("is given twice on one side; name each run once"));

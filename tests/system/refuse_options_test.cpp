@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "engine/core/text.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
 
@@ -57,6 +59,16 @@ TEST_F(Refuse, NamesThatDoNotExist) {
   expect_refused(
       {"train", "mlp", data_}, 2,
       HasSubstr("unexpected argument " + data_ + "; did you mean --data " + data_ + "?"));
+  const std::string odd = folder_ / "it's odd", file = odd + "/checkpoint-00000001.safetensors";
+  std::filesystem::create_directory(odd);
+  for (const std::string& path : {odd + "/config.json", file})
+    std::ofstream(path) << R"({"options":{}})";
+  expect_refused({"train", "mlp", odd}, 2,
+                 HasSubstr("did you mean --data " + shell_word(odd) + "?"));
+  expect_refused({"train", "mlp", "--data", data_, "--out", odd}, 2,
+                 HasSubstr("continue it with --resume " + shell_word(odd) + ", "));
+  expect_refused(train({"--weights", odd}), 1,
+                 HasSubstr("a file of it: --weights " + shell_word(file)));
   expect_refused(train({"--batch", "1e2"}), 2,
                  HasSubstr("'1e2' is not written as a whole number from 1 to 1048576"));
   expect_refused(train({"--learning-rate", "1"}), 2, HasSubstr("did you mean --lr?"));
@@ -208,22 +220,24 @@ TEST_F(Refuse, RunsThatEvalCannotRead) {
 }
 
 TEST_F(Refuse, ToSaveWeightsThatDiverged) {
+  const std::string out = folder_ / "its run";
   const Ended ended =
-      run(with(short_run(data_, out_), "--optimizer", "sgd", "--lr-schedule", "step",
+      run(with(short_run(data_, out), "--optimizer", "sgd", "--lr-schedule", "step",
                "--lr-step-epochs", "1", "--lr-gamma", "1e30", "--checkpoint-every", "2"));
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the loss is"), HasSubstr("(epoch 2, step "),
                                HasSubstr("training diverged: use a lower --lr")));
   EXPECT_GT(ended.err.find("profile: a partial profile was saved"), ended.err.find("diverged"))
       << "the reason comes first: " << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("view it with: warpstep report " + shell_word(out) + "\n"));
   EXPECT_EQ(ended.out, "");
-  const Json summary = read_json(out_ + "/summary.json");
+  const Json summary = read_json(out + "/summary.json");
   EXPECT_EQ(summary["outcome"], "diverged");
   EXPECT_THAT(summary["error"].get<std::string>(), HasSubstr("the loss is"));
-  EXPECT_THAT(run({"runs", out_}).out, HasSubstr("diverged"));
-  ASSERT_FALSE(checkpoints(out_).empty());
-  for (const Json& line : metrics(out_)) EXPECT_TRUE(line.at("loss").is_number()) << line;
-  EXPECT_EQ(run({"eval", checkpoints(out_).front()}).exit_code, 0);
+  EXPECT_THAT(run({"runs", out}).out, HasSubstr("diverged"));
+  ASSERT_FALSE(checkpoints(out).empty());
+  for (const Json& line : metrics(out)) EXPECT_TRUE(line.at("loss").is_number()) << line;
+  EXPECT_EQ(run({"eval", checkpoints(out).front()}).exit_code, 0);
 }
 
 TEST_F(Refuse, ToSaveWeightsWhoseEvaluationDiverged) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/core/text.h"
 #include "engine/files/safetensors_values.h"
 #include "tests/system/program.h"
 #include "tests/system/sets.h"
@@ -105,7 +106,7 @@ TEST_F(Weights, DecideWhetherARunBeginsWithAnEvaluation) {
 }
 
 TEST_F(Weights, AreTheAverageOfARunThatKeptOne) {
-  const std::string out = folder_ / "averaged", file = folder_ / "average.safetensors";
+  const std::string out = folder_ / "its average", file = folder_ / "average.safetensors";
   ASSERT_EQ(run(with(short_run(data_, out), "--ema", "0.5")).exit_code, 0);
   const std::string saved = checkpoints(out).back();
   Ended ended = run({"weights", "convert", saved, file, "--drop-optimizer"});
@@ -117,7 +118,8 @@ TEST_F(Weights, AreTheAverageOfARunThatKeptOne) {
   EXPECT_EQ(values(file, "fc1.weight"), values(saved, "fc1.weight"));
   EXPECT_EQ(run({"weights", "convert", saved, file, "--no-ema"}).exit_code, 2);
   ended = run(with(short_run(data_, folder_ / "new"), "--weights", saved));
-  EXPECT_THAT(ended.err, HasSubstr("these are the weights themselves, not their average"));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("these are the weights themselves, not their average"),
+                               HasSubstr("weights convert " + shell_word(saved) + " OUT")));
 }
 
 TEST_F(Weights, AreNotReplacedByOtherTensors) {

@@ -31,7 +31,7 @@ std::string meant_for_data(const CLI::App& app, const std::string& word) {
   const CLI::Option* data = app.get_option_no_throw("--data");
   std::error_code error;
   if (data == nullptr || data->count() > 0 || !std::filesystem::exists(word, error)) return {};
-  return fmt::format("; did you mean --data {}?", word);
+  return fmt::format("; did you mean --data {}?", shell_word(word));
 }
 
 // "--model-option layers=6 width=384"

@@ -17,6 +17,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/text.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/summary.h"

@@ -26,6 +26,7 @@
 #include "engine/core/host_name.h"
 #include "engine/core/json_text.h"
 #include "engine/core/record.h"
+#include "engine/core/text.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/tensorboard.h"
 
@@ -318,9 +319,9 @@ void refuse_names_of_a_run(const fs::path& path) {
 [[noreturn]] void refuse_used(const fs::path& path, const fs::path& entry) {
   if (holds_run(path))
     fail<UsageError>(
-        "--out {0} is not empty; continue it with --resume {0}, replace it with --overwrite, or "
+        "--out {} is not empty; continue it with --resume {}, replace it with --overwrite, or "
         "choose another --out",
-        path.string());
+        path.string(), shell_word(path.string()));
   refuse_names_of_a_run(path);
   fail<UsageError>(
       "--out {} is not empty and holds no run ({}); choose another --out, or --overwrite to write "

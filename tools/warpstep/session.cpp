@@ -48,9 +48,9 @@ void check_start_weights(const StartWeights& weights, bool resumes) {
     fail<DataError>("--weights {}: there is no such file", weights.file);
   if (std::filesystem::is_directory(weights.file)) {
     const std::vector<std::filesystem::path> saved = checkpoints(weights.file);
-    fail<DataError>(
-        "--weights {}: is a directory; give {}", weights.file,
-        saved.empty() ? "a safetensors file" : "a file of it: --weights " + saved.back().string());
+    fail<DataError>("--weights {}: is a directory; give {}", weights.file,
+                    saved.empty() ? "a safetensors file"
+                                  : "a file of it: --weights " + shell_word(saved.back().string()));
   }
   if (resumes)
     fail<UsageError>(

@@ -8,6 +8,7 @@ function(warpstep_op_library name)
   add_library(${name} STATIC ${arg_SOURCES})
   target_include_directories(${name} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
   target_link_libraries(${name} PUBLIC warpstep::engine)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)  # for a plugin that links it
   if(NOT warpstep_CUDA)
     target_sources(${name} PRIVATE ${arg_WITHOUT_CUDA})
   elseif(arg_CUDA)

@@ -1,4 +1,4 @@
-# Installs into one folder, moves it to another, builds docs/example and docs/custom_op against it there
+# Installs into one folder, moves it to another, builds docs/example, docs/custom_op and plugins against it there
 # and runs their programs and the installed one.
 file(REMOVE_RECURSE "${WORK_DIR}")
 if(CCACHE)  # the sources of the benchmark and the tests are compiled again; the cache has them from an earlier build
@@ -50,6 +50,13 @@ run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/naive_loss")
 run(COMMAND "${prefix}/bin/warpstep" explain --plugin "${WORK_DIR}/naive_loss/naive_loss.so" gpt2-nano-naive --device cpu
             --batch 1 --sequence 2 --model-option vocabulary=8
     OUTPUT "gpt2-nano-naive: GPT-2 nano whose loss is a loop.*loss/token_loss .*loss/token_loss.dgrad")
+# A plugin that links a library of ops.
+run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/tests/install/op_plugin" -B "${WORK_DIR}/op_plugin"
+            "-DOPS=${SOURCE_DIR}/docs/custom_op" "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
+            -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1)
+run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/op_plugin")
+run(COMMAND "${prefix}/bin/warpstep" explain --plugin "${WORK_DIR}/op_plugin/op_plugin.so" two-views --device cpu --batch 8
+    OUTPUT "two-views: with a loss of its own.*loss/cosine_embedding margin 0.2")
 # A program of a user's own with its model, data set, transform, observer and loop (docs/cpp.md), and the same as a plugin.
 run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/cpp" -B "${WORK_DIR}/cpp"
             "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Release)

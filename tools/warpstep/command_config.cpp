@@ -6,7 +6,6 @@
 #include <array>
 #include <istream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "engine/core/text.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/options.h"
+#include "tools/warpstep/toml.h"
 
 namespace warpstep::tools {
 
@@ -64,7 +64,6 @@ std::string option_suggestion(std::string_view word, std::span<const std::string
 namespace {
 
 std::string read_small(std::istream& input, const std::string& file) {
-  // CLI11's time grows with the square of a line's length.
   constexpr std::streamsize most = 1 << 16;
   std::string text(most + 1, '\0');
   input.read(text.data(), most + 1);
@@ -74,6 +73,15 @@ std::string read_small(std::istream& input, const std::string& file) {
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // editors of Windows write it
   if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
   return text;
+}
+
+std::vector<CLI::ConfigItem> items_of(const std::vector<TomlOption>& options) {
+  std::vector<CLI::ConfigItem> items;
+  for (const TomlOption& option : options) {
+    items.emplace_back().name = option.key;
+    items.back().inputs = option.values;
+  }
+  return items;
 }
 
 std::string typed(const Json& value) {
@@ -162,50 +170,6 @@ std::vector<CLI::ConfigItem> items_of_run(const std::string& text, const std::st
   return items;
 }
 
-// Calls visit(number, line) for every line that begins an option or a section: not for comments,
-// nor for lines within a list. Without the blanks around it.
-template <class Visit>
-void each_statement(const std::string& text, Visit visit) {
-  constexpr const char* blanks = " \t\r";
-  std::istringstream lines(text);
-  std::string line;
-  std::ptrdiff_t open = 0;  // brackets
-  for (int number = 1; std::getline(lines, line); ++number) {
-    const std::size_t first = line.find_first_not_of(blanks);
-    if (first == std::string::npos || line[first] == '#' || line[first] == ';') continue;
-    if (open == 0)
-      visit(number,
-            std::string_view(line).substr(first, line.find_last_not_of(blanks) + 1 - first));
-    open += std::ranges::count(line, '[') - std::ranges::count(line, ']');
-  }
-}
-
-// CLI11 takes a line without "=" for a flag, a section, or nothing, by its length. What has a colon
-// is called YAML later.
-void require_assignments(const std::string& text, const std::string& file) {
-  each_statement(text, [&](int number, std::string_view line) {
-    if (line.front() != '[' && line.find_first_of("=:") == std::string_view::npos)
-      fail<UsageError>("{}: line {}: '{}' has no '='; write an option as batch = 64", file, number,
-                       printable(line));
-  });
-}
-
-// "run.toml: line 3", where the key or section is; without a line if none begins with it.
-std::string place_of(std::string_view name, const std::string& text, const std::string& file) {
-  int found = 0;
-  each_statement(text, [&](int number, std::string_view line) {
-    constexpr const char* quotes = "[\"' \t";
-    const std::size_t first = line.find_first_not_of(quotes);
-    if (found != 0 || first == std::string_view::npos) return;
-    line.remove_prefix(first);
-    constexpr std::string_view ends = " \t=.:]\"'";
-    if (line.starts_with(name) &&
-        (line.size() == name.size() || ends.find(line[name.size()]) != std::string_view::npos))
-      found = number;
-  });
-  return found > 0 ? fmt::format("{}: line {}", file, found) : file;
-}
-
 class ConfigFile : public CLI::ConfigTOML {
  public:
   explicit ConfigFile(const CLI::App& app) : app_(app) {}
@@ -219,19 +183,19 @@ class ConfigFile : public CLI::ConfigTOML {
     const std::string text = read_small(input, file);
     const bool is_json = text.find_first_not_of(" \t\r\n") != std::string::npos &&
                          text[text.find_first_not_of(" \t\r\n")] == '{';
-    if (!is_json) require_assignments(text, file);
+    const std::vector<TomlOption> options =
+        is_json ? std::vector<TomlOption>() : read_toml(text, file);
     const CLI::Option* const resumed = command.get_option_no_throw("--resume");
     const bool starts = command.get_name() == "train" && (!resumed || resumed->empty());
-    std::istringstream small(text);
     std::vector<CLI::ConfigItem> read =
-        is_json ? items_of_run(text, file, command, starts) : CLI::ConfigTOML::from_config(small);
+        is_json ? items_of_run(text, file, command, starts) : items_of(options);
     if (is_json) merge_model_options(read);
     const auto is_known = [&](const CLI::ConfigItem& item) {
       return std::find(known.begin(), known.end(), item.name) != known.end() &&
              item.name != "config" && item.name != "help";
     };
     std::erase_if(read, [&](const CLI::ConfigItem& item) {
-      return item.parents.empty() && is_known(item) && is_replaced(command, item.name);
+      return is_known(item) && is_replaced(command, item.name);
     });
     if (is_json)  // eval has fewer options than train
       std::erase_if(read, [&](const CLI::ConfigItem& item) {
@@ -239,27 +203,20 @@ class ConfigFile : public CLI::ConfigTOML {
         return !is_known(item) || (is_start && !starts);
       });
     for (CLI::ConfigItem& item : read) {
-      const auto place = [&, key = item.parents.empty() ? item.name : item.parents[0]] {
-        return is_json ? file : place_of(key, text, file);
-      };
-      for (const std::string& name : {item.name, item.parents.empty() ? "" : item.parents[0]})
-        if (name.find(':') != std::string::npos)
-          fail<UsageError>("{}: '{}' is YAML; files of options are TOML: batch = 64", place(),
-                           printable(name));
-      if (!item.parents.empty())
-        fail<UsageError>("{}: section [{}]: write its keys at the top level", place(),
-                         printable(item.parents[0]));
+      const auto line = std::ranges::find(options, item.name, &TomlOption::key);
+      const std::string place =
+          line == options.end() ? file : fmt::format("{}: line {}", file, line->line);
       if (item.name == "config" || item.name == "help")
-        fail<UsageError>("{}: --{} belongs on the command line, not in a file", place(), item.name);
+        fail<UsageError>("{}: --{} belongs on the command line, not in a file", place, item.name);
       if (!is_known(item))
-        fail<UsageError>("{}: unknown key {}{}", place(), printable(item.name),
+        fail<UsageError>("{}: unknown key {}{}", place, printable(item.name),
                          option_suggestion(item.name, known));
       for (const CLI::App* app = &command; app->get_parent(); app = app->get_parent())
         item.parents.insert(item.parents.begin(), app->get_name());
       const CLI::Option* option = command.get_option_no_throw("--" + item.name);
       if (option == nullptr) option = command.get_option_no_throw(item.name);
       if (option != nullptr && option->empty() && place_of_option(*option).empty())
-        given_.emplace_back(option, place());
+        given_.emplace_back(option, place);
     }
     return read;
   }

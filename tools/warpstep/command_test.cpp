@@ -285,7 +285,7 @@ TEST(Config, NamesTheFileAndTheLineOfWhatIsWrong) {
   EXPECT_EQ(refused("batch = 1\nhelp = true"),
             "line 2: --help belongs on the command line, not in a file");
   EXPECT_EQ(refused("quiet = true\nbatch: 1.5"),
-            "line 2: 'batch: 1' is YAML; files of options are TOML: batch = 64");
+            "line 2: 'batch: 1.5' is YAML; files of options are TOML: batch = 64");
   EXPECT_THAT(refused("{\"lr\": 1}"), HasSubstr("it is not the config.json of a run"));
   const std::string twice = config_file("coats = 1");
   EXPECT_THAT(run({"paint", "house", "--config", twice.c_str(), "--config", twice.c_str()}).err,
@@ -299,6 +299,13 @@ TEST(Config, SuppliesOptionsAndPositionals) {
   const std::string path = config_file("model = \"house\"\nbatch = 16\nquiet = true\n");
   EXPECT_EQ(run({"paint", "--config", path.c_str()}).out, "house 16 true\n");
   EXPECT_EQ(run({"box", "open", "--config", config_file("size = 9").c_str()}).out, "size 9\n");
+}
+
+TEST(Config, KeepsWhatIsInQuotes) {
+  const std::string path =
+      config_file("model = \"runs/lr#1\"  # a comment\nskip = [\"set#2\", 'a,b']\nbatch = 16\n");
+  EXPECT_EQ(run({"paint", "--config", path.c_str()}).out,
+            "runs/lr#1 16 false\nwithout set#2\nwithout a,b\n");
 }
 
 TEST(Config, TheCommandLineWins) {

@@ -63,15 +63,30 @@ std::string option_suggestion(std::string_view word, std::span<const std::string
 
 namespace {
 
+bool begins_as_json(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
+// A run's config.json lists its classes, thousands of them or more.
 std::string read_small(std::istream& input, const std::string& file) {
-  constexpr std::streamsize most = 1 << 16;
-  std::string text(most + 1, '\0');
-  input.read(text.data(), most + 1);
-  if (input.gcount() > most)
-    fail<UsageError>("{}: has more than {} bytes; a file of options is small", file, most);
-  text.resize(static_cast<std::size_t>(input.gcount()));
+  constexpr std::size_t most = std::size_t{1} << 16, most_json = std::size_t{1} << 24;
+  std::string text;
+  const auto read_to = [&](std::size_t bytes) {
+    const std::size_t before = text.size();
+    text.resize(bytes + 1);
+    input.read(text.data() + before, static_cast<std::streamsize>(bytes + 1 - before));
+    text.resize(before + static_cast<std::size_t>(input.gcount()));
+    return text.size() > bytes;
+  };
+  const bool is_large = read_to(most);
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // editors of Windows write it
   if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
+  if (is_large && !begins_as_json(text))
+    fail<UsageError>("{}: has more than {} bytes; a file of options is small", file, most);
+  if (is_large && read_to(most_json))
+    fail<UsageError>("{}: has more than {} bytes; no config.json of a run is that large", file,
+                     most_json);
   return text;
 }
 
@@ -181,8 +196,7 @@ class ConfigFile : public CLI::ConfigTOML {
       if (option->get_positional()) known.push_back(option->get_single_name());
     const std::string file = name_of_file();
     const std::string text = read_small(input, file);
-    const bool is_json = text.find_first_not_of(" \t\r\n") != std::string::npos &&
-                         text[text.find_first_not_of(" \t\r\n")] == '{';
+    const bool is_json = begins_as_json(text);
     const std::vector<TomlOption> options =
         is_json ? std::vector<TomlOption>() : read_toml(text, file);
     const CLI::Option* const resumed = command.get_option_no_throw("--resume");

@@ -308,6 +308,17 @@ TEST(Config, KeepsWhatIsInQuotes) {
             "runs/lr#1 16 false\nwithout set#2\nwithout a,b\n");
 }
 
+// A run of 5,000 classes has 118 KB.
+TEST(Config, ReadsAConfigOfARunWithManyClasses) {
+  std::string text = R"({"options": {"batch": 16}, "classes": [)";
+  for (int i = 0; i < 20'000; ++i) text += fmt::format("{}\"of the name {}\"", i ? "," : "", i);
+  const std::string path = config_file(text + "]}");
+  EXPECT_EQ(run({"paint", "house", "--config", path.c_str()}).out, "house 16 false\n");
+  const std::string large = config_file("{" + std::string(17 << 20, ' ') + "}");
+  EXPECT_THAT(run({"paint", "house", "--config", large.c_str()}).err,
+              HasSubstr(large + ": has more than 16777216 bytes; no config.json"));
+}
+
 TEST(Config, TheCommandLineWins) {
   const std::string path = config_file("batch = 16\nquiet = true\n");
   EXPECT_EQ(run({"paint", "--config", path.c_str(), "tree", "-b", "5"}).out, "tree 5 true\n");

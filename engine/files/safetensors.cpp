@@ -291,6 +291,25 @@ void refuse_pickles(const InputFile& file) {
       path, zip ? "zip of pickles" : "pickle", shell_word(path), shell_word(out));
 }
 
+// The length that a header begins with leaves its last bytes 0; JSON has text there.
+void refuse_json(const InputFile& file) {
+  std::array<char, length_bytes> begin{};
+  file.read(0, std::as_writable_bytes(std::span(begin)));
+  if (begin.front() != '{' || begin.back() == 0) return;
+  const std::string path = file.path().string();
+  constexpr std::string_view index = ".index.json";
+  if (!path.ends_with(index))
+    fail<DataError>("{}: is JSON, not safetensors; give the file that holds the weights", path);
+  const std::string folder = (file.path().parent_path() / "").string();
+  fail<DataError>(
+      "{}: is JSON that lists the files of sharded weights, which are read as one file; merge "
+      "them, once: python3 -c 'import json, sys, safetensors.torch as s; s.save_file({{k: v for f "
+      "in set(json.load(open(sys.argv[1]))[\"weight_map\"].values()) for k, v in "
+      "s.load_file(sys.argv[2] + f).items()}}, sys.argv[2] + \"merged.safetensors\", "
+      "{{\"format\": \"pt\"}})' {} {}",
+      path, shell_word(path), shell_word(folder));
+}
+
 Header read_header(const InputFile& file) {
   const std::string path = file.path().string();
   if (file.bytes() < length_bytes)
@@ -301,6 +320,7 @@ Header read_header(const InputFile& file) {
   const std::uint64_t rest = file.bytes() - length_bytes;
   if (length > rest || length > max_header_bytes) {
     refuse_pickles(file);
+    refuse_json(file);
     fail<DataError>(
         "{}: byte 0: a header of {} bytes, but {}; the file is truncated or not safetensors", path,
         length,

@@ -226,6 +226,7 @@ TEST_F(SafetensorsTest, NamesTheTensorThatIsMissingOrOfAnotherSize) {
 }
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 using testing::ThrowsMessage;
@@ -329,6 +330,31 @@ TEST_F(HostileSafetensorsTest, NamesTheWayOutOfPicklesAndZips) {
                           HasSubstr("v.contiguous().clone() for k, v in"),
                           HasSubstr("weights_only=True"), HasSubstr("[\"model\"]"))));
   }
+}
+
+// The JSON beside the shards of a large model has the name that people try first.
+TEST_F(HostileSafetensorsTest, SaysThatAFileIsJsonAndHowToMergeShards) {
+  const auto refused = [&](const fs::path& path, const std::string& text) {
+    std::ofstream(path) << text;
+    try {
+      SafetensorsFile file(path);
+    } catch (const DataError& error) {
+      fs::remove(path);
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  const fs::path index = path_.string() + ".index.json";
+  const std::string map = R"({"weight_map": {"a": "model-00001-of-00002.safetensors"}})";
+  EXPECT_THAT(
+      refused(index, map),
+      AllOf(StartsWith(index.string() + ": is JSON that lists the files of sharded weights"),
+            HasSubstr("merge them"), HasSubstr("[\"weight_map\"].values())"),
+            EndsWith(index.string() + " " + (index.parent_path() / "").string())));
+  EXPECT_EQ(refused(path_, map), path_.string() +
+                                     ": is JSON, not safetensors; give the file that "
+                                     "holds the weights");
+  EXPECT_EQ(refused(path_, "{\n  \"metadata\": 1}").substr(path_.string().size(), 9), ": is JSON");
 }
 
 TEST_F(HostileSafetensorsTest, RefusesHeadersThatAreNoHeader) {

@@ -239,7 +239,9 @@ def test_predict_gives_the_logits_of_eval(trained, pngs, tmp_path):
     np.testing.assert_allclose(model.predict(tensor).probabilities, expected[:10], atol=1e-6)
     for options, match in (({"image": (32, 32)}, "image (32, 32)"), ({"image": (0, 32, 3)}, "image (0, 32, 3)"),
                            ({"image": 32}, "image 32: is (height, width, channels)"), ({"batch": 0}, "batch 0"),
-                           ({"threads": -1}, "threads -1"), ({"batch": "8"}, "batch '8': not a value of this argument"),
+                           ({"batch": 1 << 62}, f"batch {1 << 62}: must be from 1 to 1048576"),
+                           ({"threads": -1}, "threads -1"), ({"threads": 4097}, "threads 4097: must be from 0 to 4096"),
+                           ({"batch": "8"}, "batch '8': not a value of this argument"),
                            ({"mean": 0.5}, "mean 0.5: give one number per channel"), ({"std": 1}, "std 1: give one number"),
                            ({"classes": 2.5}, "classes 2.5: give their number"),
                            ({"transforms": ["flip"]}, "transforms ['flip']: not a value of this argument")):

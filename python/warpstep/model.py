@@ -70,8 +70,9 @@ class Model:
                precision=of_run["precision"] if precision is None else precision, device=device,
                weights=os.fsencode(self.checkpoint) if other is None else other, is_checkpoint=other is None,
                allow_missing=allow_missing, batch=batch, threads=threads)
-        if batch < 1 or threads < 0:
-            raise _warpstep.UsageError(f"batch {batch} and threads {threads}: batch is at least 1, threads at least 0")
+        for argument, value, least, most in (("batch", batch, 1, 1 << 20), ("threads", threads, 0, 4096)):
+            if not least <= value <= most:  # as for the options of these names
+                raise _warpstep.UsageError(f"{argument} {value}: must be from {least} to {most}")
         self._model = _warpstep.Model(request)
         if warning := os.fsdecode(self._model.load_warning):
             warnings.warn(warning, stacklevel=2)

@@ -96,6 +96,12 @@ function(warpstep_compile_fast target)
   endif()
 endfunction()
 
+# In the libraries' names: programs load a library of their own interface alone. Before 1.0 the minor version counts its changes.
+set(WARPSTEP_SOVERSION ${PROJECT_VERSION_MAJOR})
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  string(APPEND WARPSTEP_SOVERSION ".${PROJECT_VERSION_MINOR}")
+endif()
+
 # warpstep_library(NAME [MODULE] SOURCES ... [LINK public...] [LINK_PRIVATE ...])
 # A shared library libwarpstep_NAME.so, or a module that the engine loads by name at run time.
 function(warpstep_library name)
@@ -107,7 +113,7 @@ function(warpstep_library name)
     add_library(${target} SHARED ${arg_SOURCES})
     add_library(warpstep::${name} ALIAS ${target})
     set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} VERSION ${PROJECT_VERSION}
-                          SOVERSION ${PROJECT_VERSION_MAJOR})
+                          SOVERSION ${WARPSTEP_SOVERSION})
   endif()
   target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
                              "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/warpstep>")

@@ -32,6 +32,11 @@ run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/example" -B "${WO
             "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Release)
 run(COMMAND "${CMAKE_COMMAND}" --build "${WORK_DIR}/example")
 run(COMMAND "${WORK_DIR}/example/example" OUTPUT "conv1/conv 3x3 p1 .*update_all adam")
+# While the major version is 0, the minor one counts changes of the interface: a program must not load the library of another.
+file(READ_SYMLINK "${prefix}/${LIBDIR}/libwarpstep_engine.so" name_at_link)
+if(NOT name_at_link MATCHES "^libwarpstep_engine[.]so[.](0[.][0-9]+|[1-9][0-9]*)$")
+  message(FATAL_ERROR "libwarpstep_engine.so is a link to ${name_at_link}, a name that another interface has as well")
+endif()
 # An external op: the tests of Warpstep's own ops run on it, the benchmark lists it, and a training with it learns.
 run(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}/docs/custom_op" -B "${WORK_DIR}/custom_op"
             "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}"

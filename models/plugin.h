@@ -8,9 +8,10 @@
 namespace warpstep::models {
 
 // A plugin must be compiled with the headers of the Warpstep that loads it. What is mixed are the
-// sizes of what is exchanged and the names of all ops in their order.
-constexpr std::uint64_t plugin_interface() {
-  std::uint64_t mixed = 1;  // counts changes that show in neither, as in an enumeration
+// version, the sizes of what is exchanged and the names of all ops in their order.
+constexpr std::uint64_t plugin_interface(std::uint64_t minor = version_minor) {
+  // 1 counts changes within a version that show in neither, as in an enumeration.
+  std::uint64_t mixed = mix_interface(interface_of_version(minor), 1);
 #define WARPSTEP_MIX_NAME(Op) \
   for (const char letter : #Op) mixed = mix_interface(mixed, static_cast<unsigned char>(letter));
   WARPSTEP_EACH_OP(WARPSTEP_MIX_NAME)

@@ -10,10 +10,11 @@
 
 namespace warpstep::data {
 
-// A plugin must be compiled with the headers of the Warpstep that loads it; the sizes of what is
-// exchanged are mixed.
-constexpr std::uint64_t plugin_interface() {
-  std::uint64_t mixed = 1;  // counts changes that show in no size, as of a virtual function
+// A plugin must be compiled with the headers of the Warpstep that loads it; the version and
+// the sizes of what is exchanged are mixed.
+constexpr std::uint64_t plugin_interface(std::uint64_t minor = version_minor) {
+  // 1 counts changes within a version that show in no size, as of a virtual function.
+  std::uint64_t mixed = mix_interface(interface_of_version(minor), 1);
   for (const std::size_t size :
        {sizeof(Sample), sizeof(Shape), sizeof(Scratch), sizeof(OpenOptions), sizeof(Format),
         sizeof(Draw), sizeof(Geometry), sizeof(RowImage), sizeof(RowPlan), sizeof(PixelPlan),

@@ -9,12 +9,19 @@
 #include <initializer_list>
 #include <string>
 
+#include "engine/core/version.h"
+
 namespace warpstep {
 
 // Mixes numbers and names of what a plugin and its program exchange: it differs between builds
 // whose headers describe that differently.
 constexpr std::uint64_t mix_interface(std::uint64_t mixed, std::uint64_t number) {
   return mixed * 1099511628211ULL + number;
+}
+
+// What a plugin's interface begins with: a plugin and its program have the same minor version.
+constexpr std::uint64_t interface_of_version(std::uint64_t minor) {
+  return mix_interface(version_major, minor);
 }
 
 // What a module of Warpstep's own was built from. The engine calls its functions by their places in

@@ -1,16 +1,17 @@
-// A plugin as of a Warpstep with other headers: of models, or of data.
+// A plugin as of the next minor version, whose headers are otherwise the same: of models, or of
+// data.
 #if WITH_MODELS
 #include "models/plugin.h"
-using warpstep::models::Plugin;
+using namespace warpstep::models;
 #define ENTRY warpstep_plugin
 #else
 #include "data/load/plugin.h"
-using warpstep::data::Plugin;
+using namespace warpstep::data;
 #define ENTRY warpstep_data_plugin
 #endif
 
 extern "C" const Plugin* ENTRY();
 extern "C" const Plugin* ENTRY() {
-  static const Plugin plugin{.interface = 1};
+  static const Plugin plugin{.interface = plugin_interface(warpstep::version_minor + 1)};
   return &plugin;
 }

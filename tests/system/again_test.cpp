@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <chrono>
 #include <cmath>
@@ -60,6 +61,8 @@ TEST_F(Again, RefusesToTrainWhereAnotherProcessDoes) {
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
   }
   first.signal(SIGSTOP);
+  siginfo_t stopped{};  // all of its threads: until then it still writes
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(first.id()), &stopped, WSTOPPED | WNOWAIT), 0);
   const auto before = snapshot();
   for (const auto& second : {short_run(data_, out_),
                              with(short_run(data_, out_), "--overwrite"),

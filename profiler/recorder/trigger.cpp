@@ -384,10 +384,6 @@ Descriptor connect_by(Deadline deadline, const path& at) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // The job of this number here or, where none has it, the only one that has it in a container.
 Descriptor find_job(uid_t user, pid_t job, Deadline deadline) {
   std::vector<Descriptor> inside;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -139,7 +140,7 @@ std::string bound_class(const std::string& bound);
 // What each thread, stream and queue did in a recorded step, for the page.
 
 constexpr std::size_t bars_per_lane = 500;     // of one step; neighbours are merged to stay below
-constexpr std::size_t bars_per_page = 60'000;  // about 1.2 MB: later steps have no lanes
+constexpr std::size_t bars_per_page = 60'000;  // about 1.2 MB: further steps have no lanes
 
 constexpr std::size_t names_per_mix = 4;       // of a merged bar; the others are only counted
 constexpr std::size_t mixes_per_page = 2'000;  // of several names; later ones are only counted
@@ -180,7 +181,9 @@ struct Lanes {
   std::uint64_t most_ready = 0;      // batches
   std::size_t left_out = 0;          // steps beyond the cap
 };
-Lanes find_lanes(const Session& session, const LoaderView& loader);
+// `preferred`: numbers of the steps that have lanes before all others where not all can have them.
+Lanes find_lanes(const Session& session, const LoaderView& loader,
+                 const std::set<std::uint64_t>& preferred = {});
 
 // Times are in units of 100 ns, those of totals in ns. A bar is its row, class, name, begin after
 // the end of the bar before, and length. A merged one has -1 - mix for a name, and a sixth number:

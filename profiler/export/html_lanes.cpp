@@ -164,7 +164,9 @@ struct Item {  // a bar before it is cut into steps
 
 class Collector {
  public:
-  Collector(const Session& session, const LoaderView& loader) : session_(session) {
+  Collector(const Session& session, const LoaderView& loader,
+            const std::set<std::uint64_t>& preferred)
+      : session_(session) {
     for (const Style& style : styles) {
       lanes_.classes.emplace_back(style.css);
       lanes_.kinds.emplace_back(style.kind);
@@ -175,7 +177,8 @@ class Collector {
     }
     collect_spans(loader);
     collect_activities();
-    cut_into_steps(loader);
+    for (std::vector<Item>& items : items_) std::ranges::stable_sort(items, {}, &Item::begin);
+    cut_into_steps(loader, preferred);
     drop_empty_lanes();
   }
 
@@ -342,58 +345,78 @@ class Collector {
     return result;
   }
 
-  LaneStep cut(const Step& step, std::vector<std::size_t>& from) {
+  // Where one reading of the steps in order is.
+  struct Place {
+    std::vector<std::size_t> next;               // by lane: the first item that has not begun
+    std::vector<std::vector<const Item*>> open;  // by lane, in order: what may last into a step
+    std::size_t queue = 0;                       // into LoaderView::queue
+    std::uint64_t ready = 0;                     // batches, before that
+  };
+
+  LaneStep cut(const Step& step, Place& at) {
     LaneStep result{.step = step.step, .length_ns = step.end_ns - step.begin_ns};
     for (std::size_t lane = 0; lane < items_.size(); ++lane) {
       std::vector<LaneBar> bars;
       const std::vector<Item>& items = items_[lane];
-      // What ended before this step is of no later one either, as far as it is in order.
-      while (from[lane] < items.size() && items[from[lane]].end <= step.begin_ns) ++from[lane];
-      for (std::size_t i = from[lane]; i < items.size() && items[i].begin < step.end_ns; ++i) {
-        const Item& item = items[i];
-        if (item.end <= step.begin_ns) continue;
-        bars.push_back({std::max(item.begin, step.begin_ns) - step.begin_ns,
-                        std::min(item.end, step.end_ns) - step.begin_ns, item.name, item.css,
-                        item.row});
-      }
+      std::vector<const Item*>& open = at.open[lane];
+      const auto is_over = [&](const Item* item) { return item->end <= step.begin_ns; };
+      std::erase_if(open, is_over);
+      for (std::size_t& i = at.next[lane]; i < items.size() && items[i].begin < step.end_ns; ++i)
+        if (!is_over(&items[i])) open.push_back(&items[i]);
+      for (const Item* item : open)
+        bars.push_back({std::max(item->begin, step.begin_ns) - step.begin_ns,
+                        std::min(item->end, step.end_ns) - step.begin_ns, item->name, item->css,
+                        item->row});
       result.totals.push_back(totals_of(bars));
       result.bars.push_back(thinned(bars, result.length_ns));
     }
     return result;
   }
 
-  // Steps come in order: it continues where the one before ended.
-  void add_queue(const LoaderView& loader, const Step& step, LaneStep& into) {
-    for (; queue_at_ < loader.queue.size(); ++queue_at_) {
-      const auto& [at, depth] = loader.queue[queue_at_];
+  static void add_queue(const LoaderView& loader, const Step& step, Place& place, LaneStep& into) {
+    for (; place.queue < loader.queue.size(); ++place.queue) {
+      const auto& [at, depth] = loader.queue[place.queue];
       if (at >= step.end_ns) break;
       if (at > step.begin_ns) {
-        if (into.queue.empty()) into.queue.emplace_back(0, ready_);
+        if (into.queue.empty()) into.queue.emplace_back(0, place.ready);
         into.queue.emplace_back(at - step.begin_ns, depth);
       }
-      ready_ = depth;
+      place.ready = depth;
     }
-    if (into.queue.empty() && !loader.queue.empty()) into.queue.emplace_back(0, ready_);
-    for (const auto& [at, depth] : into.queue)
-      lanes_.most_ready = std::max(lanes_.most_ready, depth);
+    if (into.queue.empty() && !loader.queue.empty()) into.queue.emplace_back(0, place.ready);
   }
 
-  void cut_into_steps(const LoaderView& loader) {
-    for (std::vector<Item>& items : items_) std::ranges::stable_sort(items, {}, &Item::begin);
-    std::vector<std::size_t> from(items_.size(), 0);
-    std::size_t bars = 0;
-    const IntervalSet recorded = step_numbers(complete_windows(session_));
-    for (const Step& step : session_.steps) {
-      if (!recorded.has(step.step) || step.end_ns <= step.begin_ns) continue;
-      LaneStep lanes = cut(step, from);
-      for (const auto& of_lane : lanes.bars) bars += of_lane.size();
-      add_queue(loader, step, lanes);
-      bars += lanes.queue.size();
-      if (bars > bars_per_page)
-        ++lanes_.left_out;
-      else
-        lanes_.steps.push_back(std::move(lanes));
+  // Once the page has its bars, steps are only counted.
+  void cut_some(const LoaderView& loader, const std::vector<const Step*>& steps) {
+    Place at{.next = std::vector<std::size_t>(items_.size()),
+             .open = std::vector<std::vector<const Item*>>(items_.size())};
+    for (const Step* step : steps) {
+      if (lanes_.left_out == 0) {
+        LaneStep lanes = cut(*step, at);
+        add_queue(loader, *step, at, lanes);
+        for (const auto& of_lane : lanes.bars) bars_ += of_lane.size();
+        bars_ += lanes.queue.size();
+        if (bars_ <= bars_per_page || lanes_.steps.empty()) {
+          lanes_.steps.push_back(std::move(lanes));
+          continue;
+        }
+      }
+      ++lanes_.left_out;
     }
+  }
+
+  void cut_into_steps(const LoaderView& loader, const std::set<std::uint64_t>& preferred) {
+    std::vector<const Step*> first, others;
+    const IntervalSet recorded = step_numbers(complete_windows(session_));
+    for (const Step& step : session_.steps)
+      if (recorded.has(step.step) && step.end_ns > step.begin_ns)
+        (preferred.contains(step.step) ? first : others).push_back(&step);
+    cut_some(loader, first);
+    cut_some(loader, others);
+    std::ranges::sort(lanes_.steps, {}, &LaneStep::step);
+    for (const LaneStep& step : lanes_.steps)
+      for (const auto& [at, depth] : step.queue)
+        lanes_.most_ready = std::max(lanes_.most_ready, depth);
   }
 
   // Streams of evaluations, and threads that began later, have nothing in the steps.
@@ -419,14 +442,14 @@ class Collector {
   std::map<LaneMix, std::uint32_t> mixes_;  // their numbers
   std::map<std::uint32_t, std::size_t> thread_lanes_;
   std::vector<std::vector<Item>> items_;  // by lane
-  std::size_t queue_at_ = 0;              // into LoaderView::queue
-  std::uint64_t ready_ = 0;               // batches, before that
+  std::size_t bars_ = 0;                  // of all steps, queues included
 };
 
 }  // namespace
 
-Lanes find_lanes(const Session& session, const LoaderView& loader) {
-  return Collector(session, loader).take();
+Lanes find_lanes(const Session& session, const LoaderView& loader,
+                 const std::set<std::uint64_t>& preferred) {
+  return Collector(session, loader, preferred).take();
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "profiler/analysis/scope.h"
 #include "profiler/analysis/tables.h"
 #include "profiler/export/html.h"
 #include "profiler/export/quantity.h"
@@ -141,12 +142,16 @@ double middle(std::vector<double> values) {
 }
 
 // Those of windows, else the last ones.
-std::vector<StepParts> strip_of(const Breakdown& breakdown) {
+std::vector<StepParts> strip_of(const Session& session, const Breakdown& breakdown) {
   std::vector<StepParts> steps;
   for (const StepParts& step : breakdown.steps)
     if (step.from_spans) steps.push_back(step);
   if (steps.empty()) steps = breakdown.steps;
   if (steps.size() > strip_steps)
+  // Of a GPU that was not traced the parts are the step's own, but its threads have lanes.
+  if (const IntervalSet recorded = step_numbers(complete_windows(session)); steps.empty())
+    for (const StepParts& step : breakdown.steps)
+      if (recorded.has(step.step)) steps.push_back(step);
     steps.erase(steps.begin(), steps.end() - static_cast<std::ptrdiff_t>(strip_steps));
   return steps;
 }
@@ -189,9 +194,14 @@ std::string mean_chart(const Analysis& analysis, const std::vector<Category>& sh
 
 // The rows of the strip's steps, in the report's words.
 Table strip_table(const Session& session, const Analysis& analysis,
-                  const std::vector<StepParts>& steps) {
+std::set<std::uint64_t> numbers_of(const std::vector<StepParts>& steps) {
   std::set<std::uint64_t> numbers;
   for (const StepParts& step : steps) numbers.insert(step.step);
+  return numbers;
+}
+
+                  const std::vector<StepParts>& steps) {
+  const std::set<std::uint64_t> numbers = numbers_of(steps);
   Table all = steps_table(session, analysis, &numbers);
   for (std::size_t c = 0; c < categories; ++c) {
     const auto category = static_cast<Category>(c);
@@ -203,10 +213,11 @@ Table strip_table(const Session& session, const Analysis& analysis,
   return all;
 }
 
-// A step's stack, from below in the order of the categories; links to its lanes.
+// A step's stack, from below in the order of the categories; links to its lanes. `note` ends its
+// title.
 std::string stack(const Breakdown& breakdown, const StepParts& step,
                   const std::vector<Category>& shown, double x, double width, double highest,
-                  double base) {
+                  double base, std::string_view note) {
   const double scale = (base - 16) / highest;
   std::string title = fmt::format("Step {}: {}", step.step, quantity(length(step), Unit::ns));
   std::string bars;
@@ -221,13 +232,20 @@ std::string stack(const Breakdown& breakdown, const StepParts& step,
   }
   const bool is_cut = length(step) > highest;
   return fmt::format("<a href=\"#lanes\" data-step=\"{}\"><title>{}</title>{}{}{}</a>\n", step.step,
+  title += note;
                      escaped(title), bar("hit", x, 16, width, base - 16), bars,
                      is_cut ? text(x + width / 2, 12, "\u2191", "tick", "middle") : "");
 }
 
 std::string strip_chart(const Session& session, const Analysis& analysis,
                         const std::vector<StepParts>& steps, const std::vector<Category>& shown,
-                        bool has_lanes) {
+std::string choose_text(std::size_t with_lanes, std::size_t steps) {
+  if (with_lanes == 0) return "";
+  if (with_lanes == steps) return " Choose one to see its lanes.";
+  return fmt::format(" Choose one to see its lanes, which {} of the {} have.", with_lanes, steps);
+}
+
+                        const Lanes& lanes) {
   const Breakdown& breakdown = analysis.breakdown;
   if (steps.empty()) return "";
   std::vector<double> lengths;
@@ -243,7 +261,12 @@ std::string strip_chart(const Session& session, const Analysis& analysis,
   const double gap = steps.size() > 80 ? 0 : width * 0.12;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const double x = static_cast<double>(i) * width;
-    bars += stack(breakdown, steps[i], shown, x + gap / 2, width - gap, highest, base);
+  std::size_t with_lanes = 0;
+    const bool has_lanes =
+        std::ranges::binary_search(lanes.steps, steps[i].step, {}, &LaneStep::step);
+    with_lanes += has_lanes ? 1 : 0;
+    bars += stack(breakdown, steps[i], shown, x + gap / 2, width - gap, highest, base,
+                  has_lanes || lanes.steps.empty() ? "" : "; no lanes");
     const std::size_t every = std::max<std::size_t>((steps.size() + 3) / 4, 1);
     if (i % every == 0 || i + 1 == steps.size())
       bars += text(i == 0                  ? 0
@@ -260,7 +283,7 @@ std::string strip_chart(const Session& session, const Analysis& analysis,
        .summary = fmt::format("A stacked bar per step; the median takes {}, the slowest {}.{}",
                               quantity(middle(lengths), Unit::ns),
                               quantity(std::ranges::max(lengths), Unit::ns),
-                              has_lanes ? " Choose one to see its lanes." : ""),
+                              choose_text(with_lanes, steps.size())),
        .height = static_cast<int>(base) + 20,
        .body = body + bars,
        .legend = legend,
@@ -425,10 +448,10 @@ std::string mean_part(const Analysis& analysis) {
 std::string steps_part(const Session& session, const Analysis& analysis) {
   const Breakdown& breakdown = analysis.breakdown;
   if (breakdown.steps.empty()) return "";
-  const std::vector<StepParts> steps = strip_of(breakdown);
+  const std::vector<StepParts> steps = strip_of(session, breakdown);
   const std::vector<Category> shown = used(breakdown, steps);
-  const Lanes lanes = find_lanes(session, analysis.loader);
-  std::string body = strip_chart(session, analysis, steps, shown, !lanes.steps.empty());
+  const Lanes lanes = find_lanes(session, analysis.loader, numbers_of(steps));
+  std::string body = strip_chart(session, analysis, steps, shown, lanes);
   if (lanes.steps.empty()) {
     body +=
         "<p id=\"lanes\" class=\"note\">No lanes: no step was recorded with spans. Train with "

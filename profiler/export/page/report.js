@@ -375,6 +375,7 @@
     from = Math.min(Math.max(low, 0), 1 - range);
     to = from + range;
     draw();
+    missing.textContent = "";
   }
   const around = factor => {
     const middle = (from + to) / 2, half = (to - from) / 2 * factor;
@@ -417,12 +418,12 @@
     button("\u2190", "Earlier", () => move(-0.5)), button("\u2192", "Later", () => move(0.5)),
     button("Whole step", "Show the whole step", () => view(0, 1)),
     make("small", "Choose a step above; drag over the lanes to zoom in."));
-  figure.querySelector("figcaption").after(steering);
+  const missing = make("p", "", { class: "note", role: "status" });
+  figure.querySelector("figcaption").after(steering, missing);
   const find = step => data.steps.findIndex(entry => entry.step === step);
   for (const link of links)
     link.addEventListener("click", event => {
       const index = find(Number(link.dataset.step));
-      if (index < 0) return;
       event.preventDefault();
       choose(index);
     });
@@ -430,3 +431,6 @@
   draw();
   new ResizeObserver(draw).observe(plot);
 })();
+      if (index < 0)
+        missing.textContent = "Step " + link.dataset.step + " has no lanes here: the page has those of " +
+          data.steps.length + " recorded steps, to stay small.";

@@ -83,9 +83,10 @@ struct RunMark {
   Interval time;
   bool is_evaluation = false;  // else a checkpoint
 };
-inline constexpr std::size_t most_marks = 200;              // of each kind: pages stay small
-std::vector<RunMark> run_marks_of(const Session& session);  // so many at most, in order
-std::span<const Window> marked_windows(const Session& session);
+// Of each kind and of windows, spread evenly over all of them: pages stay small.
+inline constexpr std::size_t most_marks = 200;
+std::vector<RunMark> run_marks_of(const Session& session);  // in order
+std::vector<Window> marked_windows(const Session& session);
 // Items of a legend for windows and for the marks that the session has.
 std::string marks_legend(const Session& session);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "engine/core/json_text.h"
@@ -441,26 +442,38 @@ std::string edges_chart(const CriticalPath& path) {
                 .table = table(data, {.code = 0})});
 }
 
+// most_marks of them, the first and the last included.
+template <class Mark>
+std::vector<Mark> spread(const std::vector<Mark>& all) {
+  if (all.size() <= most_marks) return all;
+  std::vector<Mark> some;
+  for (std::size_t i = 0; i < most_marks; ++i)
+    some.push_back(all[i * (all.size() - 1) / (most_marks - 1)]);
+  return some;
+}
+
 }  // namespace
 
 // From the run's phases; from spans where a session has none.
 std::vector<RunMark> run_marks_of(const Session& session) {
-  std::vector<RunMark> marks;
+  std::vector<RunMark> evaluations, checkpoints;
   const auto add = [&](const auto& entry) {
     const std::string& name = session.name(entry.name);
-    if (marks.size() < most_marks && (name == "evaluation" || name == "checkpoint"))
-      marks.push_back({{entry.begin_ns, entry.end_ns}, name == "evaluation"});
+    if (name == "evaluation") evaluations.push_back({{entry.begin_ns, entry.end_ns}, true});
+    if (name == "checkpoint") checkpoints.push_back({{entry.begin_ns, entry.end_ns}, false});
   };
   for (const auto& phase : session.phases) add(phase);
   if (session.phases.empty())
     for (const Span& span : session.spans)
       if (session.kind(span) == Kind::range) add(span);
+  std::vector<RunMark> marks = spread(evaluations);
+  std::ranges::copy(spread(checkpoints), std::back_inserter(marks));
   std::ranges::stable_sort(marks, {}, [](const RunMark& mark) { return mark.time.begin_ns; });
   return marks;
 }
 
-std::span<const Window> marked_windows(const Session& session) {
-  return std::span(session.windows).first(std::min(session.windows.size(), most_marks));
+std::vector<Window> marked_windows(const Session& session) {
+  return spread(session.windows);
 }
 
 std::string marks_legend(const Session& session) {

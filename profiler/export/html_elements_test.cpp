@@ -4,10 +4,18 @@
 
 #include <algorithm>
 
+#include "profiler/export/export.h"
 #include "profiler/export/html.h"
+#include "profiler/export/quantity.h"
+#include "profiler/export/testing_analysis.h"
 
 namespace warpstep::profiler {
 namespace {
+
+using ::testing::AllOf;
+using testing::Example;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 Session with_phases(std::size_t evaluations, std::size_t checkpoints) {
   Session session;
@@ -46,6 +54,60 @@ TEST(RunMarks, AreOfWindowsToTheRunsEnd) {
   EXPECT_EQ(marked.size(), 200U);
   EXPECT_EQ(marked.front().first_step, 1U);
   EXPECT_EQ(marked.back().first_step, 1000U);
+}
+
+Example nothing_recorded(Example example, const char* level, const char* schedule) {
+  Analysis& analysis = example.analysis;
+  for (CallRow& call : analysis.work.calls)
+    call.count = call.total_ns = 0, call.ns = call.p95_ns = call.share = 0;
+  analysis.findings.clear();
+  for (StepParts& step : analysis.breakdown.steps) step.from_spans = false;
+  analysis.breakdown.from_spans = false;
+  example.session.windows.clear();
+  example.session.activities.clear();
+  example.session.stamp["profiler"] = {{"level", level}, {"schedule", schedule}};
+  return example;
+}
+
+constexpr const char* too_short =
+    "no window of --profile-schedule skip_first=5 has ended yet, or the run was too short for one: "
+    "use smaller numbers in it, or more steps.";
+
+TEST(NotRecorded, AdvisesNoOptionThatTheRunHad) {
+  const Example cpu = nothing_recorded(testing::cpu_example(), "spans", "skip_first=5");
+  EXPECT_EQ(nothing_found(cpu.session, cpu.analysis),
+            std::string("Calls were not recorded: ") + too_short);
+  std::string page = html_report(cpu.session, cpu.analysis);
+  EXPECT_THAT(page, AllOf(HasSubstr("layers and calls were not recorded: no window of"),
+                          HasSubstr("No lanes: no step was recorded with spans: no window of"),
+                          Not(HasSubstr("--profile spans"))));
+  const Example gpu = nothing_recorded(testing::gpu_example(), "deep", "skip_first=5");
+  EXPECT_EQ(nothing_found(gpu.session, gpu.analysis),
+            std::string("Kernels were not recorded: ") + too_short);
+  page = html_report(gpu.session, gpu.analysis);
+  EXPECT_THAT(page, AllOf(HasSubstr("calls and kernels were not recorded: no window of"),
+                          HasSubstr("activities is complete: no window of"),
+                          Not(HasSubstr("--profile deep")), Not(HasSubstr("--profile spans"))));
+}
+
+TEST(NotRecorded, AdvisesTheLevelThatRecordsIt) {
+  const Example cpu = nothing_recorded(testing::cpu_example(), "steps", "every step's parts");
+  EXPECT_EQ(nothing_found(cpu.session, cpu.analysis),
+            "Calls were not recorded; --profile spans records them.");
+  const Example gpu = nothing_recorded(testing::gpu_example(), "spans", "skip_first=5");
+  EXPECT_EQ(nothing_found(gpu.session, gpu.analysis),
+            "Kernels were not recorded; --profile deep records them.");
+  EXPECT_THAT(html_report(gpu.session, gpu.analysis),
+              AllOf(HasSubstr("<code>--profile deep</code>"),
+                    HasSubstr("No lanes: no step was recorded with spans: no window of")));
+}
+
+TEST(NotRecorded, SaysThatEpochsAreShort) {
+  const Example cpu = nothing_recorded(testing::cpu_example(), "deep", "wait=90,per=epoch");
+  EXPECT_EQ(
+      why_none(cpu.session, "spans"),
+      "no window of --profile-schedule wait=90,per=epoch has ended yet, or each epoch was too "
+      "short for one: use smaller numbers in it, or per=run");
 }
 
 }  // namespace

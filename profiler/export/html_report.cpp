@@ -22,13 +22,15 @@ std::string fact(std::string_view what, const std::string& value, std::string_vi
                      note.empty() ? "" : fmt::format(" <small>{}</small>", escaped(note)));
 }
 
-const char* why_no_spans(const Session& session) {
+std::string why_no_spans(const Session& session) {
   if (session.windows.empty()) return "no step was recorded with spans.";
   if (session.computes_on_host()) return "no window of steps is complete.";
   const bool is_cut = std::ranges::any_of(
       session.windows, [](const Window& window) { return window.deep != 0 && window.cut != 0; });
   return is_cut ? "the GPU's work is written when a window ends, and the session ends inside one."
-                : "the GPU's work was not recorded; --profile deep does.";
+         : why_none(session, "deep").empty()
+             ? "the GPU's work was not recorded; --profile deep does."
+             : "the GPU's work was not recorded; the notes below may say why.";
 }
 
 // Which steps the figures are about.
@@ -195,6 +197,14 @@ std::string cores_card(const View& view) {
               "of the cores allowed, by all threads of the process", used / allowed);
 }
 
+std::string no_device_activities(const Session& session) {
+  const std::string why = why_none(session, "deep");
+  return fmt::format(
+      "<p class=\"note\">No window with device activities is complete: {}.</p>\n",
+      why.empty() ? "record one with <code>--profile deep</code> to see utilisation and occupancy"
+                  : prose(why));
+}
+
 // The figures to know first: time, throughput, waiting, and what the best advice would gain.
 std::string key_cards(const Session& session, const Analysis& analysis) {
   const Breakdown& breakdown = analysis.breakdown;
@@ -270,9 +280,7 @@ std::string cards_part(const Session& session, const Analysis& analysis) {
         "<p class=\"note\">This run computed on the host, so there is no GPU whose utilisation, "
         "multiprocessors, occupancy or tensor cores could be reported.</p>\n";
   else if (!has_kernels(session))
-    about =
-        "<p class=\"note\">No window with device activities is complete: record one with "
-        "<code>--profile deep</code> to see utilisation and occupancy.</p>\n";
+    about = no_device_activities(session);
   else
     for (const DeviceMetrics& device : analysis.devices) cards += device_cards(analysis, device);
   for (const DeviceMetrics& device : analysis.devices) cards += measured_cards(analysis, device);

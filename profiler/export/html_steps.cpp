@@ -56,11 +56,13 @@ Table sorted_by(Table data, std::string_view key) {
 }
 
 std::string not_recorded(const Session& session) {
-  return session.computes_on_host()
-             ? "<p class=\"note\">The times of layers and calls were not recorded: train with "
-               "<code>--profile spans</code>.</p>\n"
-             : "<p class=\"note\">The times of layers, calls and kernels were not recorded: train "
-               "with <code>--profile deep</code>.</p>\n";
+  const bool on_host = session.computes_on_host();
+  const std::string_view level = on_host ? "spans" : "deep";
+  const std::string why = why_none(session, level);
+  return fmt::format(
+      "<p class=\"note\">The times of {} were not recorded: {}.</p>\n",
+      on_host ? "layers and calls" : "layers, calls and kernels",
+      why.empty() ? fmt::format("train with <code>--profile {}</code>", level) : prose(why));
 }
 
 }  // namespace
@@ -146,12 +148,12 @@ std::vector<StepParts> strip_of(const Session& session, const Breakdown& breakdo
   std::vector<StepParts> steps;
   for (const StepParts& step : breakdown.steps)
     if (step.from_spans) steps.push_back(step);
-  if (steps.empty()) steps = breakdown.steps;
-  if (steps.size() > strip_steps)
   // Of a GPU that was not traced the parts are the step's own, but its threads have lanes.
   if (const IntervalSet recorded = step_numbers(complete_windows(session)); steps.empty())
     for (const StepParts& step : breakdown.steps)
       if (recorded.has(step.step)) steps.push_back(step);
+  if (steps.empty()) steps = breakdown.steps;
+  if (steps.size() > strip_steps)
     steps.erase(steps.begin(), steps.end() - static_cast<std::ptrdiff_t>(strip_steps));
   return steps;
 }
@@ -192,14 +194,14 @@ std::string mean_chart(const Analysis& analysis, const std::vector<Category>& sh
        .table = table(labelled_breakdown(analysis))});
 }
 
-// The rows of the strip's steps, in the report's words.
-Table strip_table(const Session& session, const Analysis& analysis,
 std::set<std::uint64_t> numbers_of(const std::vector<StepParts>& steps) {
   std::set<std::uint64_t> numbers;
   for (const StepParts& step : steps) numbers.insert(step.step);
   return numbers;
 }
 
+// The rows of the strip's steps, in the report's words.
+Table strip_table(const Session& session, const Analysis& analysis,
                   const std::vector<StepParts>& steps) {
   const std::set<std::uint64_t> numbers = numbers_of(steps);
   Table all = steps_table(session, analysis, &numbers);
@@ -230,21 +232,21 @@ std::string stack(const Breakdown& breakdown, const StepParts& step,
     y -= height;
     bars += bar(category_class(category), x, y, width, height);
   }
+  title += note;
   const bool is_cut = length(step) > highest;
   return fmt::format("<a href=\"#lanes\" data-step=\"{}\"><title>{}</title>{}{}{}</a>\n", step.step,
-  title += note;
                      escaped(title), bar("hit", x, 16, width, base - 16), bars,
                      is_cut ? text(x + width / 2, 12, "\u2191", "tick", "middle") : "");
 }
 
-std::string strip_chart(const Session& session, const Analysis& analysis,
-                        const std::vector<StepParts>& steps, const std::vector<Category>& shown,
 std::string choose_text(std::size_t with_lanes, std::size_t steps) {
   if (with_lanes == 0) return "";
   if (with_lanes == steps) return " Choose one to see its lanes.";
   return fmt::format(" Choose one to see its lanes, which {} of the {} have.", with_lanes, steps);
 }
 
+std::string strip_chart(const Session& session, const Analysis& analysis,
+                        const std::vector<StepParts>& steps, const std::vector<Category>& shown,
                         const Lanes& lanes) {
   const Breakdown& breakdown = analysis.breakdown;
   if (steps.empty()) return "";
@@ -259,9 +261,9 @@ std::string choose_text(std::size_t with_lanes, std::size_t steps) {
   const double width = 1 / static_cast<double>(steps.size());
   // A gap that stays visible on a phone, and none where bars are hairs anyway.
   const double gap = steps.size() > 80 ? 0 : width * 0.12;
+  std::size_t with_lanes = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const double x = static_cast<double>(i) * width;
-  std::size_t with_lanes = 0;
     const bool has_lanes =
         std::ranges::binary_search(lanes.steps, steps[i].step, {}, &LaneStep::step);
     with_lanes += has_lanes ? 1 : 0;
@@ -453,9 +455,11 @@ std::string steps_part(const Session& session, const Analysis& analysis) {
   const Lanes lanes = find_lanes(session, analysis.loader, numbers_of(steps));
   std::string body = strip_chart(session, analysis, steps, shown, lanes);
   if (lanes.steps.empty()) {
-    body +=
-        "<p id=\"lanes\" class=\"note\">No lanes: no step was recorded with spans. Train with "
-        "<code>--profile spans</code> to see what each thread did.</p>\n";
+    const std::string why = why_none(session, "spans");
+    body += fmt::format(
+        "<p id=\"lanes\" class=\"note\">No lanes: no step was recorded with spans{}.</p>\n",
+        why.empty() ? ". Train with <code>--profile spans</code> to see what each thread did"
+                    : ": " + prose(why));
   } else {
     body += lanes_chart(lanes, typical_step(lanes)) + core_wait_note(breakdown);
     if (lanes.left_out > 0)

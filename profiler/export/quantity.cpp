@@ -95,10 +95,26 @@ bool has_call_times(const Work& work) {
                              [](const CallRow& call) { return call.ns > 0 || call.total_ns > 0; });
 }
 
+std::string why_none(const Session& session, std::string_view level) {
+  const Json& profiler = fields::child(session.stamp, "profiler");
+  const std::string given = fields::text(profiler, "level");
+  if (given != level && given != "deep") return "";
+  if (!session.windows.empty()) return "no window of steps is complete";
+  const std::string schedule = fields::text(profiler, "schedule");
+  const bool per_epoch = schedule.find("per=epoch") != std::string::npos;
+  return fmt::format(
+      "no window of --profile-schedule {} has ended yet, or {} was too short for one: use smaller "
+      "numbers in it, or {}",
+      schedule, per_epoch ? "each epoch" : "the run", per_epoch ? "per=run" : "more steps");
+}
+
 std::string nothing_found(const Session& session, const Analysis& analysis) {
   if (has_call_times(analysis.work)) return "Nothing was found that an option would shorten.";
-  return session.computes_on_host() ? "Calls were not recorded; --profile spans records them."
-                                    : "Kernels were not recorded; --profile deep records them.";
+  const bool on_host = session.computes_on_host();
+  const std::string_view what = on_host ? "Calls" : "Kernels", level = on_host ? "spans" : "deep";
+  const std::string why = why_none(session, level);
+  return why.empty() ? fmt::format("{} were not recorded; --profile {} records them.", what, level)
+                     : fmt::format("{} were not recorded: {}.", what, why);
 }
 
 double epoch_gain_ns(const Session& session, const Analysis& analysis, const Finding& finding) {

@@ -29,6 +29,9 @@ std::string verdict(const Session& session, const Analysis& analysis);
 // time is from the first step's begin to the last one's end.
 std::string outside_steps(const Session& session);
 bool has_call_times(const Work& work);
+// Why a run whose --profile records what `level` does, "spans" or "deep", has none of it: a clause,
+// with what to do. Empty where the run's level is a lower one, or not known.
+std::string why_none(const Session& session, std::string_view level);
 // Instead of findings: none are needed, or what they come from was not recorded.
 std::string nothing_found(const Session& session, const Analysis& analysis);
 // What a finding gains: "12.3 ms per step (1.43x), 4.80 s per epoch, 31.0 % of this run"; empty

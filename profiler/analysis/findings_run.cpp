@@ -100,7 +100,7 @@ std::string evidence_of(const Facts& facts, std::string_view name, double ns) {
   const RunPart* const part = facts.analysis.run.part(name);
   if (part == nullptr) return text;
   text += fmt::format(", {} each", quantity(ns / static_cast<double>(part->count), Unit::ns));
-  const std::string parts = parts_text(*part);
+  const std::string parts = parts_text(*part, part->count);
   return parts.empty() ? text : fmt::format("{}: {}", text, parts);
 }
 

@@ -148,14 +148,14 @@ WholeRun whole_run(const Session& session) {
   return run;
 }
 
-std::string parts_text(const RunPart& part) {
+std::string parts_text(const RunPart& part, std::uint64_t times) {
   std::vector<RunPart> parts = part.parts;
   std::ranges::stable_sort(parts, std::ranges::greater(), &RunPart::ns);
   std::string text;
   for (const RunPart& one : parts)
     if (one.ns >= least_mentioned * part.ns)
-      text +=
-          fmt::format("{}{} {}", text.empty() ? "" : ", ", quantity(one.ns, Unit::ns), one.name);
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                          quantity(one.ns / static_cast<double>(times), Unit::ns), one.name);
   return text;
 }
 

@@ -34,8 +34,9 @@ struct WholeRun {
 };
 WholeRun whole_run(const Session& session);
 
-// "0.41 s fsync, 0.02 s gather": the parts of a part that take 5 % of it or more, longest first.
-std::string parts_text(const RunPart& part);
+// "0.41 s fsync, 0.02 s gather": the parts of a part that take 5 % of it or more, longest first;
+// `times`: of how many such parts these are the means.
+std::string parts_text(const RunPart& part, std::uint64_t times = 1);
 
 // "whole_run": a row per part, and one per part of a part.
 Table run_table(const WholeRun& run);

@@ -216,6 +216,18 @@ class Files(Folder):
         self.summary("interrupted")
         self.assertEqual(track.outcome_of(self.run_directory), "interrupted")
 
+    def test_outcomes_of_copies(self):
+        def outcome(config, summary, seconds):
+            (self.run_directory / "config.json").write_text(json.dumps({"options": {}} | config))
+            self.summary(**summary)
+            os.utime(self.run_directory / "summary.json", (seconds, seconds))
+            return track.outcome_of(self.run_directory)
+        later = time.time() + 10
+        self.assertEqual(outcome({"started": "5-7"}, {"started": "5-7"}, 1), "finished", "copied before config.json")
+        self.assertEqual(outcome({"started": "6-8"}, {"started": "5-7"}, later), "died", "resumed, then copied")
+        self.assertEqual(outcome({"started": "6-8"}, {}, later), "died", "resumed by a later version")
+        self.assertEqual(outcome({}, {"started": "5-7"}, 1), "died", "resumed by an earlier version")
+
 
 class Wandb(Folder):
     def test_sends_each_record_once(self):

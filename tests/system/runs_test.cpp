@@ -86,13 +86,44 @@ TEST_F(Runs, AreATableOfWhatDiffers) {
           run({"runs", runs, "--json", "--filter", "betas=[0.9,0.999]", "--filter", "lr=0.01"}).out)
           .size(),
       1U);
-  // Resumed: the summary is of the process before.
-  const fs::path resumed = runs + "/lr1e-2";
-  fs::last_write_time(resumed / "config.json",
-                      fs::last_write_time(resumed / "summary.json") + std::chrono::seconds(1));
-  const Json killed = Json::parse(run({"runs", resumed, "--json"}).out)[0];
-  EXPECT_EQ(killed["outcome"], "no summary");
-  EXPECT_EQ(killed["steps"], 12);
+}
+
+// A process that resumes the run writes config.json as it begins; the summary is not its own then.
+TEST_F(Runs, HaveASummaryOfTheirLastProcessAlone) {
+  const fs::path resumed = folder_ / "runs/lr1e-2";
+  const auto found = [&] { return Json::parse(run({"runs", resumed, "--json"}).out)[0]; };
+  Json summary = read_json(resumed / "summary.json"), config = read_json(resumed / "config.json");
+  EXPECT_EQ(summary["started"], config["started"]);
+  // Copied, config.json last.
+  const auto later = fs::last_write_time(resumed / "summary.json") + std::chrono::seconds(1);
+  fs::last_write_time(resumed / "config.json", later);
+  EXPECT_EQ(found()["outcome"], "finished");
+  summary["steps"] = 999;
+  put(resumed / "summary.json", summary.dump());
+  config["started"] = "another";
+  put(resumed / "config.json", config.dump());
+  fs::last_write_time(resumed / "summary.json", later + std::chrono::seconds(9));
+  EXPECT_EQ(found()["outcome"], "no summary");
+  EXPECT_EQ(found()["steps"], 12);
+  // Of an earlier version: the times of the files tell.
+  summary.erase("started");
+  put(resumed / "summary.json", summary.dump());
+  config.erase("started");
+  put(resumed / "config.json", config.dump());
+  fs::last_write_time(resumed / "summary.json", later);
+  fs::last_write_time(resumed / "config.json", later);
+  EXPECT_EQ(found()["outcome"], "finished");
+  fs::last_write_time(resumed / "config.json", later + std::chrono::seconds(1));
+  EXPECT_EQ(found()["outcome"], "no summary");
+}
+
+TEST_F(Runs, MarkTheProcessThatResumedThem) {
+  const std::string out = folder_ / "runs/lr1e-2";
+  const Json before = read_json(out + "/config.json")["started"];
+  ASSERT_EQ(run({"train", "--resume", out, "--epochs", "5"}).exit_code, 0);
+  EXPECT_NE(read_json(out + "/config.json")["started"], before);
+  EXPECT_EQ(read_json(out + "/config.json")["started"],
+            read_json(out + "/summary.json")["started"]);
 }
 
 // Seeds beyond 2^53, which doubles do not tell apart.

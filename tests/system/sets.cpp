@@ -104,7 +104,7 @@ std::vector<Json> timeless_metrics(const std::string& run) {
 Json timeless_summary(const std::string& run) {
   Json summary = read_json(run + "/summary.json");
   for (const char* key : {"images_per_second", "step_ms", "step_time_share", "compute", "roofline",
-                          "machine", "loading", "time_to_first_step_s"})
+                          "machine", "loading", "time_to_first_step_s", "started"})
     summary.erase(key);
   return summary;
 }

@@ -17,6 +17,7 @@
 #include "tools/warpstep/options.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/ranks_of_job.h"
+#include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/summary.h"
 
@@ -60,9 +61,11 @@ std::shared_ptr<const Json> unsaved_config(const Resumed& resumed) try {
   const auto begun = fs::last_write_time(file, no_config);
   const auto saved = fs::last_write_time(resumed.checkpoint, no_checkpoint);
   if (no_config || no_checkpoint || begun < saved) return nullptr;
-  auto config = std::make_shared<const Json>(parse_json<Json>(read_file(file)));
-  if (!config->is_object() || *config == *resumed.config) return nullptr;
-  return config;
+  Json config = parse_json<Json>(read_file(file));
+  if (!config.is_object()) return nullptr;
+  config.erase(started_key);  // checkpoints do not have it
+  if (config == *resumed.config) return nullptr;
+  return std::make_shared<const Json>(std::move(config));
 } catch (const DataError&) {  // the checkpoint has all that the run needs
   return nullptr;
 }

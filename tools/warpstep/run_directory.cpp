@@ -294,8 +294,22 @@ void forget_bad_samples(const fs::path& path, const Progress& progress) {
 
 }  // namespace
 
+std::string started_in(const fs::path& file) try {
+  const Json json = parse_json<Json>(read_file(file));
+  const auto found = json.find(started_key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+} catch (const DataError&) {
+  return {};
+}
+
 RunDirectory::RunDirectory(fs::path path)
-    : path_(std::move(path)), metrics_(path_ / metrics_name) {}
+    : path_(std::move(path)),
+      started_(fmt::format("{}-{}",
+                           std::chrono::duration_cast<std::chrono::nanoseconds>(
+                               std::chrono::system_clock::now().time_since_epoch())
+                               .count(),
+                           ::getpid())),
+      metrics_(path_ / metrics_name) {}
 
 namespace {
 
@@ -471,7 +485,9 @@ void RunDirectory::on_evaluation(const EvaluationRecord& r) {
 }
 
 void RunDirectory::write_config(const Json& config) const {
-  write_atomically(path_ / "config.json", printed(config, 2) + "\n");
+  Json marked = config;
+  marked[started_key] = started_;
+  write_atomically(path_ / "config.json", printed(marked, 2) + "\n");
 }
 
 void RunDirectory::write_tokenizer(const std::string& text) const {
@@ -482,7 +498,9 @@ void RunDirectory::write_summary(const Json& summary) {
   metrics_.close();
   const fs::path path = path_ / "summary.json";
   if (std::error_code error; fs::is_other(path, error)) fs::remove(path, error);  // a pipe
-  write_atomically(path, printed(summary, 2) + "\n");
+  Json marked = summary;
+  marked[started_key] = started_;
+  write_atomically(path, printed(marked, 2) + "\n");
 }
 
 void RunDirectory::write_curves(const std::string& model, const std::string& data) const {

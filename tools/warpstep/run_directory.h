@@ -66,6 +66,12 @@ inline constexpr std::string_view kineto = "kineto", perfetto = "perfetto",
 inline constexpr std::array all{kineto, perfetto, tensorboard, xplane, memory, tables};
 }  // namespace export_folder
 
+// In config.json and summary.json: which process wrote them, "1764377059123456789-4242" of its
+// start there and its number. The times of files would not survive a copy of the run.
+inline constexpr const char* started_key = "started";
+// Of one of these files; empty where it is missing, broken, or of a version without it.
+std::string started_in(const std::filesystem::path& file);
+
 class RunDirectory final : public TrainObserver {
  public:
   // Creates the directory and checks that it can be written. It must be empty or not exist, unless
@@ -102,6 +108,7 @@ class RunDirectory final : public TrainObserver {
   void collect(const Json& line);
 
   std::filesystem::path path_;
+  std::string started_;
   LineFile metrics_;
   std::function<void(const Json&)> log_;
   std::uint64_t log_every_ = 10;

@@ -18,6 +18,7 @@
 #include "tools/warpstep/host.h"
 #include "tools/warpstep/progress.h"
 #include "tools/warpstep/resume.h"
+#include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -104,6 +105,8 @@ Json earlier_summary(const std::filesystem::path& run) try {
 
 Json own_summary(const std::filesystem::path& run) {
   namespace fs = std::filesystem;
+  if (const std::string started = started_in(run / "config.json"); !started.empty())
+    return started == started_in(run / "summary.json") ? earlier_summary(run) : Json::object();
   std::error_code error;
   const auto began = fs::last_write_time(run / "config.json", error);
   if (!error && fs::last_write_time(run / "summary.json", error) < began) return Json::object();

@@ -169,8 +169,12 @@ void note_failure(RunDirectory& run, const fs::path& of_job, const char* outcome
                      {"error", utf8(message)}};
   run.write_summary(summary);
   std::error_code none;
-  if (of_job != run.path() && fs::exists(of_job / "config.json", none))
-    write_atomically(of_job / "summary.json", printed(summary, 2) + "\n");
+  if (of_job != run.path() && fs::exists(of_job / "config.json", none)) {
+    Json marked = summary;
+    if (std::string started = started_in(of_job / "config.json"); !started.empty())
+      marked[started_key] = std::move(started);
+    write_atomically(of_job / "summary.json", printed(marked, 2) + "\n");
+  }
 } catch (const Error&) {  // the failure is what the user must hear of
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "engine/core/json_text.h"
 #include "profiler/export/html.h"
@@ -173,6 +174,16 @@ std::string head(const Table& data, const std::vector<bool>& numbers, std::strin
 
 }  // namespace
 
+// Whether `report --json`, or `compare --json`, has the table; others are of the page alone.
+bool is_in_json(const std::string& key) {
+  static const std::set<std::string> keys = [] {
+    std::set<std::string> all{to_table(Comparison{}).key};
+    for (const Table& table : tables({}, {})) all.insert(table.key);
+    return all;
+  }();
+  return keys.contains(key);
+}
+
 Table on_page(Table data, std::initializer_list<std::string_view> columns) {
   // Columns in which 0 means that there is none: no backward half, no work of this kind.
   constexpr std::array<std::string_view, 7> none_if_zero{
@@ -192,8 +203,8 @@ std::string table(const Table& data, const TableStyle& style) {
   const std::vector<bool> numbers = number_columns(data);
   std::string note = data.note;
   if (data.rows.size() > table_rows)
-    note += fmt::format("{}The first {} of {} rows; --json has all.", note.empty() ? "" : " ",
-                        table_rows, data.rows.size());
+    note += fmt::format("{}The first {} of {} rows{}.", note.empty() ? "" : " ", table_rows,
+                        data.rows.size(), is_in_json(data.key) ? "; --json has all" : "");
   const std::string title = escaped(data.title);
   std::string html = fmt::format("<div class=\"table\"{}>\n", style.filter ? " data-filter" : "");
   if (style.titled)

@@ -17,6 +17,18 @@ using testing::Example;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+TEST(PageTable, NamesJsonOnlyWhereItHasTheRows) {
+  Table data{.key = "calls", .title = "Calls", .columns = {{"a", "a"}}};
+  data.rows.assign(html::table_rows, {std::int64_t{1}});
+  EXPECT_THAT(html::table(data), Not(HasSubstr("The first")));
+  data.rows.push_back({std::int64_t{1}});
+  EXPECT_THAT(html::table(data), HasSubstr("The first 500 of 501 rows; --json has all."));
+  data.key = "memory_by_call";
+  EXPECT_THAT(html::table(data), HasSubstr("The first 500 of 501 rows."));
+  data.key = "compare";
+  EXPECT_THAT(html::table(data), HasSubstr("501 rows; --json has all."));
+}
+
 Session with_phases(std::size_t evaluations, std::size_t checkpoints) {
   Session session;
   session.names = {{"evaluation", Kind::range}, {"checkpoint", Kind::range}};

@@ -35,7 +35,7 @@ struct CallRow {
   // Of the steps' time, of 1. A moment in which several kernels run is divided among them, so that
   // the shares add up to at most 1; their times, which each has in full, may not.
   double share = 0;
-  double flops_per_second = 0, bytes_per_second = 0;
+  double flops_per_second = 0, bytes_per_second = 0;  // in `ns`
   double of_peak = 0;  // of 1: of what its intensity allows; 0: not known
   std::string bound;   // "compute", "memory" or "" when not known
   // "yes"; of a convolution or product "no" or "no: channels are not multiples of 8"; "" of other

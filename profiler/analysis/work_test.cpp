@@ -142,6 +142,30 @@ TEST(Work, ACallOfEverySecondStepHasHalfOfItsTimeInAnyWindow) {
   }
 }
 
+// A slow run in some steps would make the mean say another rate than the time that is shown.
+TEST(Work, RatesAreThoseOfTheMedian) {
+  SessionBuilder builder;
+  for (int s = 0; s < 5; ++s) {
+    const double at = 1000.0 * s;
+    builder.step(static_cast<std::uint64_t>(s) + 1, at, at + 1000);
+    builder.span(Kind::call, "conv1 conv", at, at + (s == 2 ? 500 : 20), 0, 0);
+    if (s > 0)  // of one step it was lost
+      builder.span(Kind::call, "conv1 conv.wgrad", at + 600, at + 640, 0, 1);
+    if (s % 4 == 0) builder.span(Kind::call, "update", at + 700, at + 750, 0, 3);
+  }
+  builder.window(1, 5, 0, 5000).raw().program = four_calls();
+  builder.raw().peaks = {{"flops_per_second", {{"fp32", 1e12}}}, {"bytes_per_second", 1e9}};
+  const Work work = find_work(builder.build());
+  const CallRow& conv = work.calls[0];
+  EXPECT_DOUBLE_EQ(conv.ns, 20e3);
+  EXPECT_DOUBLE_EQ(conv.flops_per_second * conv.ns * 1e-9, conv.flops);
+  EXPECT_DOUBLE_EQ(conv.bytes_per_second * conv.ns * 1e-9, conv.bytes);
+  EXPECT_DOUBLE_EQ(conv.of_peak, 4.0 / 20);
+  EXPECT_DOUBLE_EQ(work.calls[1].flops_per_second, 8e6 / 40e-6);
+  EXPECT_DOUBLE_EQ(work.calls[3].ns, 20e3) << "per step";
+  EXPECT_DOUBLE_EQ(work.calls[3].flops_per_second, 100 / 50e-6);
+}
+
 TEST(Work, SumsLayersOpsAndImplementations) {
   const Work work = find_work(on_host().build());
   ASSERT_EQ(work.layers.size(), 3U);

@@ -150,11 +150,13 @@ std::string row_html(const Table& data, const std::vector<Cell>& row,
   for (std::size_t i = 0; i < data.columns.size() && i < row.size(); ++i) {
     const Unit unit = data.columns[i].unit;
     const std::string shown = escaped(profiler::shown(row[i], unit));
+    const std::string css = code == static_cast<int>(i) ? " class=\"code\"" : "";
+    // Else the script sorts and writes the "-" that is shown.
+    const char* const none = std::holds_alternative<std::monostate>(row[i]) ? " data-v=\"\"" : "";
     if (i == 0 && !numbers[0])
-      html += fmt::format("<th scope=\"row\"{}>{}</th>", code == 0 ? " class=\"code\"" : "", shown);
+      html += fmt::format("<th scope=\"row\"{}{}>{}</th>", css, none, shown);
     else if (!numbers[i])
-      html +=
-          fmt::format("<td{}>{}</td>", code == static_cast<int>(i) ? " class=\"code\"" : "", shown);
+      html += fmt::format("<td{}{}>{}</td>", css, none, shown);
     else
       html += fmt::format("<td class=\"n\" data-v=\"{}\">{}{}</td>", raw(row[i]), shown,
                           unit == Unit::share ? share_bar(row[i]) : "");
@@ -172,8 +174,6 @@ std::string head(const Table& data, const std::vector<bool>& numbers, std::strin
   return html + "</tr></thead>\n";
 }
 
-}  // namespace
-
 // Whether `report --json`, or `compare --json`, has the table; others are of the page alone.
 bool is_in_json(const std::string& key) {
   static const std::set<std::string> keys = [] {
@@ -183,6 +183,8 @@ bool is_in_json(const std::string& key) {
   }();
   return keys.contains(key);
 }
+
+}  // namespace
 
 Table on_page(Table data, std::initializer_list<std::string_view> columns) {
   // Columns in which 0 means that there is none: no backward half, no work of this kind.

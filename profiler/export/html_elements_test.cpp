@@ -29,6 +29,17 @@ TEST(PageTable, NamesJsonOnlyWhereItHasTheRows) {
   EXPECT_THAT(html::table(data), HasSubstr("501 rows; --json has all."));
 }
 
+TEST(PageTable, MarksTextThatIsNotKnown) {
+  const Table data{.key = "calls",
+                   .title = "Calls",
+                   .columns = {{"layer", "layer"}, {"bound", "bound by"}, {"ns", "time", Unit::ns}},
+                   .rows = {{Cell(), Cell(), 1000.0}, {"conv1", "compute", Cell()}}};
+  EXPECT_THAT(html::table(data),
+              AllOf(HasSubstr("<th scope=\"row\" data-v=\"\">-</th><td data-v=\"\">-</td>"),
+                    HasSubstr("<th scope=\"row\">conv1</th><td>compute</td>"),
+                    HasSubstr("data-v=\"\">-</td></tr>")));
+}
+
 Session with_phases(std::size_t evaluations, std::size_t checkpoints) {
   Session session;
   session.names = {{"evaluation", Kind::range}, {"checkpoint", Kind::range}};

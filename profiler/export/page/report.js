@@ -46,6 +46,10 @@
     const order = !now ? first : now === "ascending" ? "descending" : "ascending";
     heads.forEach(head => head.removeAttribute("aria-sort"));
     heads[column].setAttribute("aria-sort", order);
+    order_rows(table, column, order);
+  }
+
+  function order_rows(table, column, order) {
     const sign = order === "ascending" ? 1 : -1;
     const body = table.tBodies[0];
     Array.from(body.rows)
@@ -233,13 +237,16 @@
   const links = all("#strip a[data-step]");
   let shown = 0, from = 0, to = 1;  // the step, and the part of it from 0 to 1
 
-  const digits = value => value === 0 ? "0" : value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
-  function time(tenths) {  // of units of 100 ns
+  const decimals_of = value => value === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  // Of units of 100 ns; with more decimals where times that are `apart` need them to differ.
+  function time(tenths, apart) {
     let value = tenths * 100, unit = 0;
     while (unit < 3 && value >= 999.5) { value /= 1000; ++unit; }
-    return digits(value) + " " + ["ns", "us", "ms", "s"][unit];
+    const needed = apart > 0 ? Math.ceil(-Math.log10(apart * 100 / 1000 ** unit) - 1e-9) : 0;
+    return value.toFixed(Math.max(decimals_of(value), Math.min(needed, 12))) + " " + ["ns", "us", "ms", "s"][unit];
   }
-  const tick = tenths => tenths === 0 ? "0" : time(tenths).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+  const tick = (tenths, step) =>
+    tenths === 0 ? "0" : time(tenths, step).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
   function svg(tag, attributes, text) {
     const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -325,7 +332,7 @@
       const share = (at / length - from) / (to - from), x = share * 100 + "%";
       parts.push(svg("line", { class: "grid", x1: x, x2: x, y1: 0, y2: height - axis_height }));
       parts.push(svg("text", { class: "tick", x, y: height - 5,
-        "text-anchor": share < 0.12 ? "start" : share > 0.88 ? "end" : "middle" }, tick(at)));
+        "text-anchor": share < 0.12 ? "start" : share > 0.88 ? "end" : "middle" }, tick(at, step)));
     }
     plot.querySelector(".axis").replaceChildren(...parts);
   }
@@ -346,13 +353,16 @@
       }
     });
     body.replaceChildren(...rows);
+    const heads = all("thead th", figure), column = heads.findIndex(head => head.hasAttribute("aria-sort"));
+    if (column >= 0) order_rows(figure.querySelector("table"), column, heads[column].getAttribute("aria-sort"));
     figure.querySelector("caption b").textContent = "Step " + step.step + " by lane";
   }
 
   function draw() {
     const step = data.steps[shown], width = plot.getBoundingClientRect().width;
     if (width <= 0) return;  // not laid out, or far outside of the window: it will be observed
-    const part = from > 0 || to < 1 ? ": " + time(from * step.length) + " to " + time(to * step.length) : "";
+    const apart = (to - from) * step.length / 100;
+    const part = from > 0 || to < 1 ? ": " + time(from * step.length, apart) + " to " + time(to * step.length, apart) : "";
     heading.textContent = "Lanes of step " + step.step + ", " + time(step.length) + part;
     plot.querySelector("title").textContent = heading.textContent;
     all(".bars", plot).forEach((group, lane) => draw_bars(group, step.bars[lane], step.length, width));
@@ -365,6 +375,7 @@
 
   function choose(index) {
     if (index < 0 || index >= data.steps.length) return;
+    missing.textContent = "";
     shown = index; from = 0; to = 1;
     draw();
     fill_table(data.steps[shown]);
@@ -375,7 +386,6 @@
     from = Math.min(Math.max(low, 0), 1 - range);
     to = from + range;
     draw();
-    missing.textContent = "";
   }
   const around = factor => {
     const middle = (from + to) / 2, half = (to - from) / 2 * factor;
@@ -426,11 +436,11 @@
       const index = find(Number(link.dataset.step));
       event.preventDefault();
       choose(index);
+      if (index < 0)
+        missing.textContent = "Step " + link.dataset.step + " has no lanes here: the page has those of " +
+          data.steps.length + " recorded steps, to stay small.";
     });
   shown = Math.max(0, find(Number((heading.textContent.match(/\d+/) || [0])[0])));
   draw();
   new ResizeObserver(draw).observe(plot);
 })();
-      if (index < 0)
-        missing.textContent = "Step " + link.dataset.step + " has no lanes here: the page has those of " +
-          data.steps.length + " recorded steps, to stay small.";

@@ -2,21 +2,28 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "engine/core/error.h"
 
 namespace warpstep::bench {
 namespace {
 
-// The set by its name in WARPSTEP_CPU_ISA.
-std::optional<CpuIsa> isa_called(const std::string& word) {
-  if (word == "avx512") return CpuIsa::avx512;
-  if (word == "avx2") return CpuIsa::avx2;
-  if (word == "sse41") return CpuIsa::sse41;
-  return std::nullopt;
+// Of all architectures.
+constexpr std::array<std::string_view, 5> instruction_sets{"avx512", "avx2", "sse41", "neon",
+                                                           "any"};
+
+// Its name in WARPSTEP_CPU_ISA.
+std::string_view word_of(CpuIsa isa) {
+  for (const CpuIsaLimit& limit : cpu_architecture().limits)
+    if (limit.isa == isa && limit.bf16 == Bf16Isa::none) return limit.word;
+  return "any";
 }
 
 // "45%" as 0.45; nothing if it is no share.
@@ -32,13 +39,12 @@ std::optional<double> share_in(const std::string& word) {
 Excuse parse(const std::string& text, const std::string& place) {
   std::istringstream words(text);
   Excuse excuse;
-  std::string isa, share;
-  words >> excuse.pattern >> isa >> share >> std::ws;
+  std::string share;
+  words >> excuse.pattern >> excuse.isa >> share >> std::ws;
   std::getline(words, excuse.reason);
-  excuse.isa = isa_called(isa);
-  if (!excuse.isa && isa != "any")
-    fail<UsageError>("{}: '{}' is no instruction set; write avx512, avx2, sse41 or any", place,
-                     isa);
+  if (std::ranges::find(instruction_sets, excuse.isa) == instruction_sets.end())
+    fail<UsageError>("{}: '{}' is no instruction set; write avx512, avx2, sse41, neon or any",
+                     place, excuse.isa);
   const std::optional<double> least = share_in(share);
   if (!least) fail<UsageError>("{}: '{}' is no share; write one like 45%", place, share);
   excuse.least_share = *least;
@@ -63,7 +69,7 @@ std::vector<Excuse> read_excuses(const std::filesystem::path& file, CpuIsa isa) 
     if (begin == std::string::npos || line[begin] == '#') continue;
     Excuse excuse = parse(line, fmt::format("{}:{}", file.string(), number));
     excuse.line = number;
-    if (excuse.isa.value_or(isa) == isa) excuses.push_back(std::move(excuse));
+    if (excuse.isa == "any" || excuse.isa == word_of(isa)) excuses.push_back(std::move(excuse));
   }
   return excuses;
 }

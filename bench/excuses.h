@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,9 +10,9 @@
 namespace warpstep::bench {
 
 struct Excuse {
-  std::string pattern;        // of "MODEL@IMAGE/CALL", with * and ?
-  std::optional<CpuIsa> isa;  // that it holds for; nothing: any
-  double least_share = 0;     // of the roof; below this the call is not excused
+  std::string pattern;     // of "MODEL@IMAGE/CALL", with * and ?
+  std::string isa;         // that it holds for: avx512, avx2, sse41, neon or any
+  double least_share = 0;  // of the roof; below this the call is not excused
   std::string reason;
   int line = 0;  // in the file
 

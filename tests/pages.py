@@ -88,7 +88,7 @@ RULES = {"README.md": [
 NUMBER = r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 UNITS = (r"(?:ns|us|ms|s|min|h|MHz|GHz|W|%|x|images/s|tokens/s|[KMG]iB/s|[KMG]B/s|[KMGT]?FLOP/s)(?![\w/])")
 MASKS = [  # numbers that differ from machine to machine and from run to run
-    (r"AVX-512|AVX2|SSE4[.]1|AVX(?=…|$)", "ISA"),
+    (r"AVX-512|AVX2|SSE4[.]1|NEON|AVX(?=…|$)", "ISA"),
     (rf"{NUMBER} ?{UNITS}", "# UNIT"),
     (rf"(?<=loss ){NUMBER}", "#"),
     (rf"(?<=perplexity ){NUMBER}", "#"),

@@ -60,7 +60,7 @@ TIERS = [
     Tier("cpu-avx512-bf16", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx512-bf16"},
          tests="^(op_cpu_test|gemm_bf16_test|model_test|precision_spread_cpu_test)/"),
     # With more threads than cores: some shares of kernels' work are none or uneven only with several.
-    Tier("cpu-sse41", ("cpu",), environment={"WARPSTEP_CPU_ISA": "sse41", "OMP_NUM_THREADS": "5"}, tests=OLD_CPU),
+    Tier("cpu-sse41", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "sse41", "OMP_NUM_THREADS": "5"}, tests=OLD_CPU),
     Tier("cuda-on-cpu", ("cuda-on-cpu",), optional=True),
     Tier("gpu", ("gpu",), optional=True),
     Tier("plans", ("plans",), optional=True, single=True),
@@ -215,6 +215,8 @@ def why_not(tier, counts):
         return None
     if tier.name == "gpu" and (missing := cuda_device_missing()):
         return missing
+    if tier.name == "cpu-sse41" and platform.machine() != "x86_64":
+        return "this is no x86-64 CPU, so the tier cpu already ran with its only instruction set"
     if tier.name == "cpu-avx2" and not has_avx512():
         return "this CPU has no AVX-512, so the tier cpu already ran with AVX2 or less"
     if tier.name == "cpu-avx512-bf16" and not has_amx():

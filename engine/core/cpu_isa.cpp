@@ -1,9 +1,6 @@
 #include "engine/core/cpu_isa.h"
 
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+#include <fmt/format.h>
 #include <algorithm>
 #include <cstdlib>
 
@@ -24,11 +21,8 @@ Limit read_limit() {
   const char* text = std::getenv(variable);
   const std::string_view given = text ? text : "";
   if (given.empty()) return {};
-  if (given == "amx") return {CpuIsa::avx512};
-  if (given == "avx512-bf16") return {CpuIsa::avx512, Bf16Isa::avx512_bf16};
-  if (given == "avx512") return {CpuIsa::avx512, Bf16Isa::none};
-  if (given == "avx2") return {CpuIsa::avx2, Bf16Isa::none};
-  if (given == "sse41") return {CpuIsa::sse41, Bf16Isa::none};
+  for (const CpuIsaLimit& known : cpu_architecture().limits)
+    if (given == known.word) return {known.isa, known.bf16};
   return {.valid = false};
 }
 
@@ -37,11 +31,17 @@ const Limit& limit() {
   return read;
 }
 
-// Tiles hold 8 KiB of state per thread, which the kernel saves only for processes that have asked.
-bool may_use_tiles() {
-  constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long tile_data = 18;               // XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+// "amx, avx512 or avx2".
+std::string words_of_limits() {
+  std::string words;
+  const std::span<const CpuIsaLimit> limits = cpu_architecture().limits;
+  for (std::size_t i = 0; i < limits.size(); ++i)
+    words += fmt::format("{}{}",
+                         i == 0                  ? ""
+                         : i + 1 < limits.size() ? ", "
+                                                 : " or ",
+                         limits[i].word);
+  return words;
 }
 
 std::string text_of(CpuIsa isa, Bf16Isa bf16) {
@@ -52,19 +52,11 @@ std::string text_of(CpuIsa isa, Bf16Isa bf16) {
 
 std::string_view name(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::sse41: return "SSE4.1";
+    case CpuIsa::base: return cpu_architecture().base;
     case CpuIsa::avx2: return "AVX2";
     case CpuIsa::avx512: return "AVX-512";
   }
   return "unknown";
-}
-
-CpuIsa best_cpu_isa() {
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return CpuIsa::avx512;
-  return avx2 ? CpuIsa::avx2 : CpuIsa::sse41;
 }
 
 std::string_view name(Bf16Isa isa) {
@@ -76,26 +68,10 @@ std::string_view name(Bf16Isa isa) {
   return "unknown";
 }
 
-Bf16Isa best_bf16_isa() {
-  static const Bf16Isa best = [] {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    if (best_cpu_isa() < CpuIsa::avx512 || __get_cpuid_count(7, 1, &a, &b, &c, &d) == 0)
-      return Bf16Isa::none;
-    if ((a & 1U << 5) == 0) return Bf16Isa::none;
-    __get_cpuid_count(7, 0, &a, &b, &c, &d);
-    constexpr unsigned amx_bf16 = 1U << 22, amx_tile = 1U << 24;
-    const bool has_amx = (d & amx_bf16) != 0 && (d & amx_tile) != 0;
-    return has_amx && may_use_tiles() ? Bf16Isa::amx : Bf16Isa::avx512_bf16;
-  }();
-  return best;
-}
-
 std::optional<CpuIsa> cpu_isa_limit() {
   if (!limit().valid)
-    fail<UsageError>(
-        "{}={}: must be amx, avx512-bf16, avx512, avx2 or sse41; unset it to use the best that the "
-        "CPU has",
-        variable, std::getenv(variable));
+    fail<UsageError>("{}={}: must be {}; unset it to use the best that the CPU has", variable,
+                     std::getenv(variable), words_of_limits());
   return limit().isa;
 }
 

@@ -14,8 +14,9 @@ TEST(CpuPeak, IsThatOfAnyCpu) {
   EXPECT_LT(one, 1e13);
   const CpuIsa isa = cpu_isa();
   const double lanes = isa == CpuIsa::avx512 ? 16 : isa == CpuIsa::avx2 ? 8 : 4;
-  EXPECT_EQ(multiply_adds(false).flops, 2 * 12 * lanes);
-  EXPECT_EQ(multiply_adds(false).run(1, 100), 13.0F) << "ones: of twelve chains, the first twice";
+  const double chains = multiply_adds(false).flops / (2 * lanes);
+  EXPECT_GE(chains, 12);
+  EXPECT_EQ(multiply_adds(false).run(1, 100), chains + 1) << "ones: of the first chain twice";
 }
 
 }  // namespace

@@ -27,23 +27,8 @@ struct Colours {
   float m[3][3], shift[3];
 };
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma")
-namespace avx512 {
-#include "engine/core/pixels.inc"
-}  // namespace avx512
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace avx2 {
-#include "engine/core/pixels.inc"
-}  // namespace avx2
-#pragma GCC pop_options
-
-namespace plain {
-#include "engine/core/pixels.inc"
-}  // namespace plain
+#define WARPSTEP_SOURCE "engine/core/pixels.inc"
+#include "engine/core/each_set.inc"
 
 struct Loops {
   decltype(&plain::all_draws) all_draws;
@@ -248,7 +233,7 @@ std::vector<PixelsVariant> pixels_variants() {
   const CpuIsa isa = best_cpu_isa();
   if (isa >= CpuIsa::avx512) variants.push_back(variant_of<Avx512>(CpuIsa::avx512));
   if (isa >= CpuIsa::avx2) variants.push_back(variant_of<Avx2>(CpuIsa::avx2));
-  variants.push_back(variant_of<Plain>(CpuIsa::sse41));
+  variants.push_back(variant_of<Plain>(CpuIsa::base));
   return variants;
 }
 

@@ -16,23 +16,10 @@ constexpr double ln2 = std::numbers::ln2, pi = std::numbers::pi;
 #pragma GCC push_options
 #pragma GCC optimize("no-math-errno")  // a square root is one instruction
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
-namespace initial_avx512 {
-#include "engine/run/initial_values.inc"
-}  // namespace initial_avx512
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx2")
-namespace initial_avx2 {
-#include "engine/run/initial_values.inc"
-}  // namespace initial_avx2
-#pragma GCC pop_options
-
-namespace initial_plain {
-#include "engine/run/initial_values.inc"
-}  // namespace initial_plain
+namespace initial {
+#define WARPSTEP_SOURCE "engine/run/initial_values.inc"
+#include "engine/core/each_set.inc"
+}  // namespace initial
 
 #pragma GCC pop_options
 
@@ -41,9 +28,9 @@ namespace initial_plain {
 std::vector<InitialValuesVariant> initial_values_variants() {
   std::vector<InitialValuesVariant> variants;
   const CpuIsa isa = best_cpu_isa();
-  if (isa >= CpuIsa::avx512) variants.push_back({CpuIsa::avx512, initial_avx512::run});
-  if (isa >= CpuIsa::avx2) variants.push_back({CpuIsa::avx2, initial_avx2::run});
-  variants.push_back({CpuIsa::sse41, initial_plain::run});
+  if (isa >= CpuIsa::avx512) variants.push_back({CpuIsa::avx512, initial::avx512::run});
+  if (isa >= CpuIsa::avx2) variants.push_back({CpuIsa::avx2, initial::avx2::run});
+  variants.push_back({CpuIsa::base, initial::plain::run});
   return variants;
 }
 

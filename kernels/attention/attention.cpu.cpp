@@ -54,7 +54,7 @@ struct AttentionLoops {
 
 namespace attention {
 #define WARPSTEP_SOURCE "kernels/attention/attention.inc"
-#include "kernels/cpu/each_set.inc"
+#include "engine/core/each_set.inc"
 }  // namespace attention
 
 const AttentionLoops& attention_loops =

@@ -49,7 +49,7 @@ constexpr std::int64_t add_pixels_floats(std::int64_t out) {
 
 namespace narrow {
 #define WARPSTEP_SOURCE "kernels/conv/narrow.inc"
-#include "kernels/cpu/each_set.inc"
+#include "engine/core/each_set.inc"
 }  // namespace narrow
 
 const NarrowLoops& narrow_loops =

@@ -81,7 +81,7 @@ struct WinogradLoops {
 
 namespace winograd {
 #define WARPSTEP_SOURCE "kernels/conv/winograd.inc"
-#include "kernels/cpu/each_set.inc"
+#include "engine/core/each_set.inc"
 }  // namespace winograd
 
 template <class T>

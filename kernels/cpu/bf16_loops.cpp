@@ -2,11 +2,13 @@
 // tile in 16 cycles: 16 times as many as AVX-512 does in float. Figures: bench/RECORDS.md.
 #include "kernels/cpu/bf16_loops.h"
 
+#include "engine/core/cpu_isa.h"
+
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include <utility>
 
-#include "engine/core/cpu_isa.h"
 #include "kernels/cpu/strided_tile.h"
 
 namespace warpstep::cpu {
@@ -297,3 +299,14 @@ const Bf16Loops& bf16_loops() {
 }
 
 }  // namespace warpstep::cpu
+#else
+#include "engine/core/error.h"
+
+namespace warpstep::cpu {
+
+const Bf16Loops& bf16_loops() {
+  fail<UsageError>("there are no loops for products of bf16 on this CPU");  // bf16_isa() is none
+}
+
+}  // namespace warpstep::cpu
+#endif

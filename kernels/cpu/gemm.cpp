@@ -82,7 +82,7 @@ class Ahead {
 
 namespace gemm {
 #define WARPSTEP_SOURCE "kernels/cpu/gemm.inc"
-#include "kernels/cpu/each_set.inc"
+#include "engine/core/each_set.inc"
 }  // namespace gemm
 
 // What pack() reads for a block of a matrix; windows are left to the caches.

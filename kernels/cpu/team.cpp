@@ -2,7 +2,9 @@
 
 #include <omp.h>
 #include <pthread.h>
+#if defined(__x86_64__)
 #include <xmmintrin.h>
+#endif
 
 #include <atomic>
 #include <string>
@@ -18,11 +20,30 @@
 namespace warpstep::cpu {
 namespace {
 
-constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x0040;  // of MXCSR
+// How a thread computes with floats, and the bits with which denormals are read and written as
+// zeros.
+#if defined(__x86_64__)
+constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x0040;
+constexpr unsigned no_denormals = flush_to_zero | denormals_are_zero;
+unsigned float_mode() {
+  return _mm_getcsr();
+}
+void set_float_mode(unsigned mode) {
+  _mm_setcsr(mode);
+}
+#else
+constexpr unsigned no_denormals = 1U << 24;  // FPCR.FZ
+unsigned float_mode() {
+  return __builtin_aarch64_get_fpcr();
+}
+void set_float_mode(unsigned mode) {
+  __builtin_aarch64_set_fpcr(mode);
+}
+#endif
 
 // What a thread had before a step of its own.
 struct Before {
-  unsigned mode;  // MXCSR
+  unsigned mode;  // float_mode()
   int threads;    // of its parallel loops
   int is_dynamic;
 };
@@ -36,7 +57,7 @@ bool is_settled(int threads) {
 }
 
 void flush_denormals() {
-  _mm_setcsr(_mm_getcsr() | flush_to_zero | denormals_are_zero);
+  set_float_mode(float_mode() | no_denormals);
 }
 
 // A forked process has libgomp's record of the calling thread's team, but not its other threads:
@@ -83,14 +104,14 @@ TeamSize::~TeamSize() {
 
 void begin_step(int threads) {
   if (!is_settled(threads)) settle_team(threads);
-  steps.push_back({_mm_getcsr(), omp_get_max_threads(), omp_get_dynamic()});
+  steps.push_back({float_mode(), omp_get_max_threads(), omp_get_dynamic()});
   flush_denormals();
   omp_set_num_threads(threads);
   omp_set_dynamic(0);
 }
 
 void end_step() {
-  _mm_setcsr(steps.back().mode);
+  set_float_mode(steps.back().mode);
   omp_set_num_threads(steps.back().threads);
   omp_set_dynamic(steps.back().is_dynamic);
   steps.pop_back();

@@ -49,6 +49,7 @@ struct Versions;
 
 template <class... Arguments, class Result, Result (*loop)(Arguments...)>
 struct Versions<loop> {
+#if defined(__x86_64__)
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma"))) static Result avx512(
       Arguments... arguments) {
     return loop(arguments...);
@@ -56,17 +57,19 @@ struct Versions<loop> {
   __attribute__((target("avx2,fma"))) static Result avx2(Arguments... arguments) {
     return loop(arguments...);
   }
-  static Result sse41(Arguments... arguments) { return loop(arguments...); }
+#endif
+  static Result base(Arguments... arguments) {
+    return loop(arguments...);
+  }
 };
 
 template <auto loop>
 auto vectorized() {
-  switch (cpu_isa()) {
-    case CpuIsa::avx512: return &Versions<loop>::avx512;
-    case CpuIsa::avx2: return &Versions<loop>::avx2;
-    case CpuIsa::sse41: break;
-  }
-  return &Versions<loop>::sse41;
+#if defined(__x86_64__)
+  if (cpu_isa() == CpuIsa::avx512) return &Versions<loop>::avx512;
+  if (cpu_isa() == CpuIsa::avx2) return &Versions<loop>::avx2;
+#endif
+  return &Versions<loop>::base;
 }
 
 // Floats per vector register.

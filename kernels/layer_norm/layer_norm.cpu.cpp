@@ -54,7 +54,7 @@ struct LayerNormLoops {
 
 namespace layer_norm {
 #define WARPSTEP_SOURCE "kernels/layer_norm/layer_norm.inc"
-#include "kernels/cpu/each_set.inc"
+#include "engine/core/each_set.inc"
 }  // namespace layer_norm
 
 const LayerNormLoops& layer_norm_loops() {

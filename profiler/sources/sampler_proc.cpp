@@ -195,6 +195,14 @@ std::string value_of(std::string_view text, std::string_view key, char separator
   return {};
 }
 
+std::string cpu_model(std::string_view cpuinfo) {
+  const std::string model = value_of(cpuinfo, "model name", ':');
+  const std::string implementer = value_of(cpuinfo, "CPU implementer", ':');
+  if (!model.empty() || implementer.empty()) return model;
+  return fmt::format("Arm, implementer {}, part {}", implementer,
+                     value_of(cpuinfo, "CPU part", ':'));
+}
+
 std::string_view next_line(std::string_view& text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   text.remove_prefix(std::min(text.size(), line.size() + 1));

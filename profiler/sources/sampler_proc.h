@@ -24,6 +24,9 @@ std::string first_line(const std::filesystem::path& path);
 // The value of the first line "key<separator>value", without surrounding blanks and quotes; else
 // "".
 std::string value_of(std::string_view text, std::string_view key, char separator);
+// The CPU by /proc/cpuinfo; on Arm, which names no model, "Arm, implementer 0x41, part 0xd4f".
+// Empty if it says neither.
+std::string cpu_model(std::string_view cpuinfo);
 
 // Removes and returns the first line of `text`, or the next field of `line`; empty at the end.
 std::string_view next_line(std::string_view& text);

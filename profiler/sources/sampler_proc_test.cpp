@@ -26,6 +26,10 @@ TEST(ProcFile, GivesValuesAndFields) {
   EXPECT_EQ(value_of("NAME=\"Debian 12\"\n", "NAME", '='), "Debian 12");
   EXPECT_EQ(value_of("key:\n", "key", ':'), "");
   EXPECT_EQ(value_of("", "key", ':'), "");
+  EXPECT_EQ(cpu_model("model name\t: A B\n"), "A B");
+  EXPECT_EQ(cpu_model("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n"),
+            "Arm, implementer 0x41, part 0xd4f");
+  EXPECT_EQ(cpu_model("processor\t: 0\n"), "");
   std::string_view line = "  a\tbc  ";
   EXPECT_EQ(next_field(line), "a");
   EXPECT_EQ(next_field(line), "bc");

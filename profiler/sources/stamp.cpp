@@ -121,7 +121,7 @@ std::size_t physical_cores(const path& cpus, const std::string& affinity) {
 Stamp cpu(const path& root, const std::string& affinity) {
   Stamp json = Stamp::object();
   const std::string info = read_text(root / "proc/cpuinfo").value_or("");
-  put(json, "model", value_of(info, "model name", ':'));
+  put(json, "model", cpu_model(info));
   if (const std::size_t cores = count_lines(info, "processor")) json["cores"] = cores;
   const path cpus = root / "sys/devices/system/cpu";
   if (const auto mhz = parse_number<double>(value_of(info, "cpu MHz", ':')))

@@ -72,7 +72,7 @@ run(COMMAND "${prefix}/bin/warpstep" train two-convolutions --plugin "${WORK_DIR
             --transforms solarize=128,normalize --epochs 4 --device cpu --out "${WORK_DIR}/run"
     OUTPUT "two-convolutions on .*accuracy +(9[5-9]|100)[.]")
 # Backends are loaded by name: the program must find them after the move.
-run(COMMAND "${prefix}/bin/warpstep" info OUTPUT "\ncpu +(AVX-512|AVX2|SSE4[.]1).*, [0-9]+ threads?")
+run(COMMAND "${prefix}/bin/warpstep" info OUTPUT "\ncpu +(AVX-512|AVX2|SSE4[.]1|NEON).*, [0-9]+ threads?")
 # The installed tree must not depend on the build folder. Line numbers of kernels name sources by way of it, compressed, so
 # that of some the name is seen: of that module style/run_paths checks what it would load.
 file(GLOB_RECURSE installed "${prefix}/lib*/*.so*" "${prefix}/lib*/*.cmake" "${prefix}/bin/*")

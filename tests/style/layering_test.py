@@ -26,7 +26,7 @@ FREE = ("tools", "bench", "tests", "docs")
 SMALL = {"engine", "models"}
 SMALL_LIBRARIES = ("fmt/", "nlohmann/")
 SYSTEM = re.compile(r"(sys|linux|arpa|netinet)/\w+\.h|(dlfcn|fcntl|netdb|pthread|sched|signal|unistd|link|elf|poll|"
-                    r"errno|stdio|stdlib|string|time|immintrin|cpuid|malloc|dirent)\.h")
+                    r"errno|stdio|stdlib|string|time|immintrin|arm_neon|cpuid|malloc|dirent)\.h")
 CUDA = re.compile(r"(cuda|cublas|cudnn|cupti|curand|cusparse|cusolver|cufft|nccl|nvrtc|nvml|nvToolsExt|nvtx3|cub/|"
                   r"thrust/|cooperative_groups|mma\.h|device_launch_parameters|driver_types|vector_types)")
 CUDA_PLACES = re.compile(r".*\.cuda\.[^/]*$|kernels/cuda/|profiler/sources/cupti[^/]*$|data/pinned[^/]*$|"

@@ -135,7 +135,7 @@ Host host() {
   result.system = or_unknown(value_of(text_of("/etc/os-release"), "PRETTY_NAME", '='));
   if (names.release[0] != 0) result.system += std::string(", Linux ") + names.release;
   const std::string cpuinfo = text_of("/proc/cpuinfo");
-  result.cpu = or_unknown(value_of(cpuinfo, "model name", ':'));
+  result.cpu = or_unknown(profiler::cpu_model(cpuinfo));
   result.vector_instructions = vector_instructions(cpuinfo);
   result.cores_of_machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   result.cores = allowed_cores();

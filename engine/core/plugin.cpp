@@ -13,10 +13,9 @@ namespace warpstep {
 PluginLibrary::PluginLibrary(const std::filesystem::path& file)
     : path_(std::filesystem::absolute(file).lexically_normal().string()) {
   std::error_code error;
-  if (!std::filesystem::exists(path_, error))
-    fail<UsageError>("--plugin {}: there is no such file", path_);
+  if (!std::filesystem::exists(path_, error)) fail<UsageError>("{}: there is no such file", path_);
   library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library_) fail<UsageError>("--plugin {}: it does not load: {}", path_, dlerror());
+  if (!library_) fail<UsageError>("{}: it does not load: {}", path_, dlerror());
 }
 
 const void* PluginLibrary::call(const char* entry) const {
@@ -27,7 +26,7 @@ const void* PluginLibrary::call(const char* entry) const {
 void PluginLibrary::require_interface(std::uint64_t of_plugin, std::uint64_t interface) const {
   if (of_plugin == interface) return;
   fail<UsageError>(
-      "--plugin {}: it was compiled with the headers of another Warpstep; rebuild it with those of "
+      "{}: it was compiled with the headers of another Warpstep; rebuild it with those of "
       "this one ({}, commit {})",
       path_, version(), commit());
 }
@@ -38,7 +37,7 @@ void load_plugin(const std::filesystem::path& file, std::initializer_list<AddPlu
   for (const AddPlugin add : parts) found = add(library) || found;
   if (!found)
     fail<UsageError>(
-        "--plugin {}: this library has neither WARPSTEP_PLUGIN(...) (models/plugin.h) nor "
+        "{}: this library has neither WARPSTEP_PLUGIN(...) (models/plugin.h) nor "
         "WARPSTEP_DATA_PLUGIN(...) (data/load/plugin.h): it is not a plugin",
         library.path());
 }

@@ -53,9 +53,10 @@ std::string interval_text(const Change& step) {
 }
 
 std::string both_text(const Change& step) {
+  const double percent = step.before_ns > 0 ? 100 * step.delta() / step.before_ns : 0;
   return fmt::format("{} before, {} after, {:+.1f} %", quantity(step.before_ns, Unit::ns),
                      quantity(step.after_ns, Unit::ns),
-                     step.before_ns > 0 ? 100 * step.delta() / step.before_ns : 0);
+                     std::abs(percent) < 0.05 ? 0.0 : percent);  // never "-0.0 %"
 }
 
 std::string step_text(const Comparison& found) {

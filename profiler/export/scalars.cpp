@@ -42,7 +42,8 @@ std::optional<Scalar> machine_scalar(std::string_view metric, double value) {
   for (const auto& [end, replacement] :
        {std::pair<std::string_view, std::string_view>{" %", "_percent"},
         {" bytes", "_MB"},
-        {" bytes/s", "_MB_per_s"}}) {
+        {" bytes/s", "_MB_per_s"},
+        {"/s", "_per_s"}}) {  // a slash would begin a group of tags
     if (!metric.ends_with(end)) continue;
     metric.remove_suffix(end.size());
     unit = replacement;

@@ -46,6 +46,8 @@ TEST(Scalars, NameTheMachinesSamples) {
               Optional(scalar("system/process_rss_MB", 2)));
   EXPECT_THAT(machine_scalar("disk read bytes/s", 5e5),
               Optional(scalar("system/disk_read_MB_per_s", 0.5)));
+  EXPECT_THAT(machine_scalar("major faults/s", 3),
+              Optional(scalar("system/major_faults_per_s", 3)));
   EXPECT_THAT(machine_scalar("gpu 1 utilisation %", 97),
               Optional(scalar("system/gpu_1_utilisation_percent", 97)));
   EXPECT_THAT(machine_scalar("gpu 1 power W", 300), Optional(scalar("system/gpu_1_power_W", 300)));

@@ -473,7 +473,8 @@ TEST_F(Text, RefusesWhatIsNoPlugin) {
   const auto error = [&](const std::string& file) {
     return run({"explain", "--plugin", file, "gpt2-nano"}).err;
   };
-  EXPECT_THAT(error(folder_ / "none.so"), HasSubstr("none.so: there is no such file"));
+  const std::string none = folder_ / "none.so";
+  EXPECT_THAT(error(none), HasSubstr("explain: --plugin: " + none + ": there is no such file"));
   EXPECT_THAT(error(data_ + "/train.bin"), HasSubstr("train.bin: it does not load: "));
   EXPECT_THAT(error(module_path("libwarpstep_ref")), HasSubstr("it is not a plugin"));
   for (const char* other : {"plugin_of_another", "data_plugin_of_another"})

@@ -15,7 +15,7 @@ namespace warpstep::cuda {
 namespace {
 
 constexpr unsigned decode_threads = 256;
-constexpr std::int64_t most_features = 5000;  // two rows of them in 48 KiB of shared memory
+constexpr std::int64_t most_decoded_features = 5000;  // two rows of them in 48 KiB of shared memory
 
 struct EmbedAtRows {
   std::uint32_t channels, sequence;
@@ -118,8 +118,8 @@ void embed_at(const EmbedAtShape& shape, const std::int32_t* tokens, const std::
 void cached_attention(const CachedAttentionShape& shape, const void* qkv, float* cache,
                       const std::int32_t* position, void* o, DType dtype, cudaStream_t stream) {
   const char* name = "cached_attention";
-  if (shape.features > most_features)
-    refuse_size(name, "features of a head", shape.features, most_features, 1);
+  if (shape.features > most_decoded_features)
+    refuse_size(name, "features of a head", shape.features, most_decoded_features, 1);
   const unsigned blocks = index32(name, "heads of all sequences", shape.sequences * shape.heads);
   const CachedHeads heads{
       .sequence = index32(name, "tokens of a sequence", shape.sequence),

@@ -14,7 +14,7 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned threads = 256;
+constexpr unsigned dropout_threads = 256;
 
 struct Drop {
   std::uint64_t count;  // logical elements
@@ -39,9 +39,9 @@ __device__ inline unsigned word_of(const uint4& words, unsigned i) {
 // One item of N elements per thread: 16 bytes, or one element where rows are not whole vectors. An
 // item needs N / 4 draws if its first is a multiple of 4, else one more.
 template <class T, int N>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(dropout_threads)
     dropout_kernel(const T* x, const StepState* __restrict__ state, T* y, Drop drop) {
-  const unsigned item = blockIdx.x * threads + threadIdx.x;
+  const unsigned item = blockIdx.x * dropout_threads + threadIdx.x;
   if (item >= drop.items) return;
   unsigned column = item;
   const unsigned row = drop.row.split(column);
@@ -82,7 +82,7 @@ void launch_dropout(const DropoutShape& shape, const void* x, const StepState* s
                   .scale = static_cast<float>(1 / (1 - shape.rate)),
                   .row = Divider(a_row)};
   launch("dropout", dropout_kernel<T, N>,
-         {.grid = blocks_for(items, threads), .block = threads, .stream = stream},
+         {.grid = blocks_for(items, dropout_threads), .block = dropout_threads, .stream = stream},
          static_cast<const T*>(x), state, static_cast<T*>(y), drop);
 }
 

@@ -16,7 +16,7 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned norm_block = column_threads;
+constexpr unsigned layer_norm_block = column_threads;
 constexpr unsigned adjoint_blocks = 264;  // two for each of an H200's 132 multiprocessors
 
 struct RowShape {
@@ -30,7 +30,7 @@ struct RowShape {
 // every pass reads again.
 template <class T, unsigned threads, int octets>
 struct Division {
-  static constexpr unsigned group = threads, together = norm_block / group;
+  static constexpr unsigned group = threads, together = layer_norm_block / group;
   static constexpr int width = vector_width<T>, vectors = octets * 8 / width;
   static constexpr bool resident = vectors > 0;
 
@@ -86,7 +86,7 @@ struct OwnPart {
 // The mean is `near`, the rounded mean, plus `rest`, the mean of what is left: the variance is that
 // of deviations, and no mean costs digits. Padding counts in no sum.
 template <class T, class D>
-__global__ void __launch_bounds__(norm_block)
+__global__ void __launch_bounds__(layer_norm_block)
     layer_norm_kernel(const T* __restrict__ x, const T* __restrict__ shortcut,
                       const float* __restrict__ gammas, const float* __restrict__ betas,
                       T* __restrict__ y, T* __restrict__ sums, float* __restrict__ means,
@@ -162,11 +162,12 @@ void layer_norm(const LayerNormShape& shape, const LayerNormBuffers& buffers, DT
     const RowShape rows = row_shape<T>("layer_norm", shape);
     if (rows.rows == 0 || rows.real == 0) return;
     divide<T>(rows, [&]<class D>() {
-      launch("layer_norm", layer_norm_kernel<T, D>,
-             {.grid = blocks_for(rows.rows, D::together), .block = norm_block, .stream = stream},
-             static_cast<const T*>(buffers.x), static_cast<const T*>(buffers.shortcut),
-             buffers.gamma, buffers.beta, static_cast<T*>(buffers.y), static_cast<T*>(buffers.sum),
-             buffers.mean, buffers.inv_std, rows);
+      launch(
+          "layer_norm", layer_norm_kernel<T, D>,
+          {.grid = blocks_for(rows.rows, D::together), .block = layer_norm_block, .stream = stream},
+          static_cast<const T*>(buffers.x), static_cast<const T*>(buffers.shortcut), buffers.gamma,
+          buffers.beta, static_cast<T*>(buffers.y), static_cast<T*>(buffers.sum), buffers.mean,
+          buffers.inv_std, rows);
     });
   });
 }
@@ -228,7 +229,7 @@ struct SharedSums {
   // Writes the sums of all rows, added in order; the whole block calls it.
   __device__ void write(unsigned channels, float* to) const {
     __syncthreads();
-    for (unsigned quad = threadIdx.x; quad < quads; quad += norm_block) {
+    for (unsigned quad = threadIdx.x; quad < quads; quad += layer_norm_block) {
       const unsigned channel = channel_of(quad);
       if (channel >= channels) continue;
       float4 sum = of_rows[0][quad];
@@ -363,7 +364,7 @@ inline constexpr unsigned adjoint_resident = !D::resident                 ? 4
                                                                           : 1;
 
 template <class T, class D>
-__global__ void __launch_bounds__(norm_block, adjoint_resident<D>)
+__global__ void __launch_bounds__(layer_norm_block, adjoint_resident<D>)
     layer_norm_grad_kernel(GradRows<T> of, RowShape shape) {
   const auto partials = [&] {  // not kept while the rows are added: registers are scarce
     return of.partials + std::size_t{blockIdx.x} * of.results() * shape.channels;
@@ -455,7 +456,7 @@ void layer_norm_grad(const LayerNormShape& shape, const LayerNormGradBuffers& bu
       divide<T>(rows, [&]<class D>() {
         blocks = blocks_of<T, D>(rows);
         launch("layer_norm_grad", layer_norm_grad_kernel<T, D>,
-               {.grid = blocks, .block = norm_block, .stream = stream},
+               {.grid = blocks, .block = layer_norm_block, .stream = stream},
                GradRows<T>{static_cast<const T*>(buffers.d_y), static_cast<const T*>(buffers.s),
                            static_cast<const T*>(buffers.second), buffers.gamma, buffers.mean,
                            buffers.inv_std, static_cast<T*>(buffers.d_s), partials, bias, d_s_sums},

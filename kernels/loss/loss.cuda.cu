@@ -15,9 +15,9 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned threads = 256;
-constexpr unsigned rows_per_block = threads / warp_lanes;
-constexpr unsigned most_blocks = 8 * 132;  // 8 per multiprocessor of an H200
+constexpr unsigned loss_threads = 256;
+constexpr unsigned rows_per_block = loss_threads / warp_lanes;
+constexpr unsigned most_loss_blocks = 8 * 132;  // 8 per multiprocessor of an H200
 
 struct Rows {
   unsigned rows;
@@ -37,7 +37,7 @@ __device__ inline int lane() {
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(loss_threads)
     log_softmax_kernel(Rows shape, const T* __restrict__ logits, float* __restrict__ y) {
   await_previous();
   each_row(shape, [&](unsigned row) {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(loss_threads)
     log_softmax_grad_kernel(Rows shape, const float* d_y,  // may be d_logits
                             const float* __restrict__ y, T* d_logits) {
   await_previous();
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(threads)
 // One block: without smoothing a row is one scattered load, and a batch has at most a few thousand
 // rows.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(loss_threads)
     nll_kernel(Rows shape, const T* __restrict__ x, const std::int32_t* __restrict__ labels,
                const RowPlan* __restrict__ rows, Criterion criterion, float* loss) {
   await_previous();
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(loss_threads)
     nll_grad_kernel(Rows shape, const std::int32_t* __restrict__ labels,
                     const RowPlan* __restrict__ rows, Criterion criterion,
                     const StepState* __restrict__ state, T* __restrict__ d_x) {
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(1) zero_kernel(std::int32_t* word) {
 
 // Counts integers, so that the sum by atomics is the same in any order.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(loss_threads)
     top1_kernel(Rows shape, const T* __restrict__ logits, const std::int32_t* __restrict__ labels,
                 std::int32_t* correct) {
   await_previous();
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0 && hits != 0) atomicAdd(correct, hits);
 }
 
-Rows checked(const char* name, const RowsShape& shape) {
+Rows checked_rows(const char* name, const RowsShape& shape) {
   return {.rows = index32(name, "rows", shape.rows),
           .classes = static_cast<int>(index32(name, "classes", shape.classes)),
           .pitch = index32(name, "logits per row", shape.pitch),
@@ -159,7 +159,9 @@ Rows checked(const char* name, const RowsShape& shape) {
 
 LaunchShape over(const Rows& rows, cudaStream_t stream) {
   const unsigned blocks = blocks_for(rows.rows, rows_per_block);
-  return {.grid = blocks < most_blocks ? blocks : most_blocks, .block = threads, .stream = stream};
+  return {.grid = blocks < most_loss_blocks ? blocks : most_loss_blocks,
+          .block = loss_threads,
+          .stream = stream};
 }
 
 }  // namespace
@@ -167,7 +169,7 @@ LaunchShape over(const Rows& rows, cudaStream_t stream) {
 void log_softmax(const RowsShape& shape, const void* logits, float* log_probabilities, DType dtype,
                  cudaStream_t stream) {
   dispatch("log_softmax", dtype, [&]<class T>() {
-    const Rows rows = checked("log_softmax", shape);
+    const Rows rows = checked_rows("log_softmax", shape);
     if (rows.rows == 0) return;
     launch_next("log_softmax", log_softmax_kernel<T>, over(rows, stream), rows,
                 static_cast<const T*>(logits), log_probabilities);
@@ -177,7 +179,7 @@ void log_softmax(const RowsShape& shape, const void* logits, float* log_probabil
 void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log_probabilities,
                       void* d_logits, DType dtype, cudaStream_t stream) {
   dispatch("log_softmax_grad", dtype, [&]<class T>() {
-    const Rows rows = checked("log_softmax_grad", shape);
+    const Rows rows = checked_rows("log_softmax_grad", shape);
     if (rows.rows == 0) return;
     launch_next("log_softmax_grad", log_softmax_grad_kernel<T>, over(rows, stream), rows, d_y,
                 log_probabilities, static_cast<T*>(d_logits));
@@ -187,15 +189,16 @@ void log_softmax_grad(const RowsShape& shape, const float* d_y, const float* log
 void nll(const RowsShape& shape, const void* x, const std::int32_t* labels, const RowPlan* rows,
          const Criterion& criterion, float* loss, DType dtype, cudaStream_t stream) {
   dispatch("nll", dtype, [&]<class T>() {
-    launch_next("nll", nll_kernel<T>, {.grid = 1, .block = threads, .stream = stream},
-                checked("nll", shape), static_cast<const T*>(x), labels, rows, criterion, loss);
+    launch_next("nll", nll_kernel<T>, {.grid = 1, .block = loss_threads, .stream = stream},
+                checked_rows("nll", shape), static_cast<const T*>(x), labels, rows, criterion,
+                loss);
   });
 }
 
 void nll_grad(const RowsShape& shape, const std::int32_t* labels, const RowPlan* rows,
               const Criterion& criterion, const StepState* state, void* d_x, DType dtype,
               cudaStream_t stream) {
-  const Rows extent = checked("nll_grad", shape);
+  const Rows extent = checked_rows("nll_grad", shape);
   if (extent.rows == 0) return;
   dispatch("nll_grad", dtype, [&]<class T>() {
     launch_next("nll_grad", nll_grad_kernel<T>, over(extent, stream), extent, labels, rows,
@@ -211,7 +214,7 @@ void loss_grad(const StepState* state, float* d_loss, cudaStream_t stream) {
 void top1(const RowsShape& shape, const void* logits, const std::int32_t* labels,
           std::int32_t* correct, DType dtype, cudaStream_t stream) {
   dispatch("top1", dtype, [&]<class T>() {
-    const Rows rows = checked("top1", shape);
+    const Rows rows = checked_rows("top1", shape);
     launch_next("top1", zero_kernel, {.grid = 1, .block = 1, .stream = stream}, correct);
     if (rows.rows == 0) return;
     launch_next("top1", top1_kernel<T>, over(rows, stream), rows, static_cast<const T*>(logits),

@@ -76,8 +76,8 @@ __device__ inline void merge_column(Moments<width>& moments, const Place& at) {
   }
 }
 
-constexpr unsigned at_once = 4;   // rows whose loads are in flight
-constexpr unsigned resident = 3;  // blocks per multiprocessor
+constexpr unsigned norm_rows_at_once = 4;  // rows whose loads are in flight
+constexpr unsigned norm_resident = 3;      // blocks per multiprocessor
 
 // The moments of the rows that this thread reads of its column. It sums deviations from the first
 // number that it reads: a mean far from 0 then costs no precision, and an outlier in the first row
@@ -86,8 +86,8 @@ template <class T, int width>
 __device__ inline Moments<width> own_moments(const T* __restrict__ x, const NormRows& matrix) {
   float origin[width] = {}, sum[width] = {}, squares[width] = {};
   unsigned count = 0;
-  Packed<T, width> packed[at_once];
-  walk<width, at_once, true>(
+  Packed<T, width> packed[norm_rows_at_once];
+  walk<width, norm_rows_at_once, true>(
       matrix, [&](unsigned j, std::size_t place) { packed[j] = read<width>(x + place); },
       [&](unsigned j, std::size_t) {
         float v[width];
@@ -139,7 +139,7 @@ __device__ inline void write_statistics(const Statistics& to, unsigned real_chan
 // The first pass over x: mean and variance. 5 instructions per element, half of the time that its
 // two bytes take.
 template <class T>
-__global__ void __launch_bounds__(norm_threads, resident)
+__global__ void __launch_bounds__(norm_threads, norm_resident)
     batch_norm_statistics(const T* __restrict__ x, NormRows matrix, NormPartials partials,
                           Statistics to, OfRanks of_ranks) {
   constexpr int width = vector_width<T>;
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(norm_threads, resident)
     float mean[4], m2[4];
     load(partials.of(matrix, block, 0, last.channel), mean);
     load(partials.of(matrix, block, 1, last.channel), m2);
-    total.merge(static_cast<float>(matrix.rows_of(block, at_once)), mean, m2);
+    total.merge(static_cast<float>(matrix.rows_of(block, norm_rows_at_once)), mean, m2);
   }
   merge_column(total, last.place);
   if (!last.active || last.place.row > 0) return;
@@ -196,13 +196,13 @@ __global__ void batch_norm_join(OfRanks of_ranks, NormRows matrix, Statistics to
 
 // The second pass over x, which writes y; the only pass of inference.
 template <class T, bool training, bool adds>
-__global__ void __launch_bounds__(norm_threads, resident)
+__global__ void __launch_bounds__(norm_threads, norm_resident)
     batch_norm_pass(const T* __restrict__ x, const T* __restrict__ shortcut, T* __restrict__ y,
                     NormRows matrix, Channels channels, bool relu) {
   constexpr int width = vector_width<T>;
   const OwnChannels<training, width> own(channels, matrix);
-  Packed<T, width> from_x[at_once], from_shortcut[at_once];
-  walk<width, at_once, false>(
+  Packed<T, width> from_x[norm_rows_at_once], from_shortcut[norm_rows_at_once];
+  walk<width, norm_rows_at_once, false>(
       matrix,
       [&](unsigned j, std::size_t place) {
         from_x[j] = read<width>(x + place);
@@ -228,7 +228,7 @@ void launch_pass(const NormRows& matrix, const NormBuffers& buffers, const Chann
   const auto kernel = buffers.shortcut != nullptr ? batch_norm_pass<T, training, true>
                                                   : batch_norm_pass<T, training, false>;
   launch("batch_norm", kernel,
-         norm_launch(matrix, norm_pass_blocks(matrix, at_once, resident), stream),
+         norm_launch(matrix, norm_pass_blocks(matrix, norm_rows_at_once, norm_resident), stream),
          static_cast<const T*>(buffers.x), static_cast<const T*>(buffers.shortcut),
          static_cast<T*>(buffers.y), matrix, channels, relu);
 }

@@ -48,8 +48,8 @@ struct Loaded {
 
 template <bool masked, bool two, bool both>
 inline constexpr unsigned rows_at_once =
-    masked || two || both ? 2 : 4;     // whose loads are in flight
-constexpr unsigned resident_grad = 2;  // blocks per multiprocessor
+    masked || two || both ? 2 : 4;          // whose loads are in flight
+constexpr unsigned norm_grad_resident = 2;  // blocks per multiprocessor
 
 // The slopes from the sums of all ranks, a thread per channel.
 __global__ void batch_norm_grad_join(OfRanks of_ranks, NormRows matrix,
@@ -71,7 +71,7 @@ __global__ void batch_norm_grad_join(OfRanks of_ranks, NormRows matrix,
 // d_shortcut = g, and sums g as stored (rounded to T), as that is what the second pass reads; of
 // both norms it sums g (x - mean) of the shortcut as well, in partial sums after the others.
 template <class T, bool masked, bool two, bool both>
-__global__ void __launch_bounds__(norm_threads, resident_grad)
+__global__ void __launch_bounds__(norm_threads, norm_grad_resident)
     batch_norm_grad_sums(Sources<T> from, NormRows matrix, NormPartials partials, SumsTo<T> to) {
   constexpr int width = vector_width<T>;
   constexpr unsigned at_once = rows_at_once<masked, two, both>;
@@ -119,7 +119,7 @@ struct ApplyTo {
 
 // The second pass: d_x. Of both norms, a thread writes the shortcut's where it has read g.
 template <class T, bool masked, bool two, bool both>
-__global__ void __launch_bounds__(norm_threads, resident_grad)
+__global__ void __launch_bounds__(norm_threads, norm_grad_resident)
     batch_norm_grad_apply(Sources<T> from, NormRows matrix, ApplyTo<T> norm, ApplyTo<T> shortcut) {
   constexpr int width = vector_width<T>;
   constexpr unsigned at_once = rows_at_once<masked, two, both>;
@@ -228,7 +228,7 @@ void batch_norm_grad_finish(const NormShape& shape, const NormGradBuffers& buffe
     const unsigned at_once =
         masked || two || both ? rows_at_once<true, true, true> : rows_at_once<false, false, false>;
     launch("batch_norm_grad", apply_kernel<T>(masked, two, both),
-           norm_launch(matrix, norm_pass_blocks(matrix, at_once, resident_grad), stream), from,
+           norm_launch(matrix, norm_pass_blocks(matrix, at_once, norm_grad_resident), stream), from,
            matrix,
            ApplyTo<T>{static_cast<T*>(buffers.d_x), buffers.mean, space.of_norm(workspace, shape)},
            ApplyTo<T>{static_cast<T*>(buffers.d_shortcut), buffers.shortcut.mean,

@@ -12,7 +12,7 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned resident = 3, resident_grad = 2;  // blocks per multiprocessor
+constexpr unsigned pool_resident = 3, pool_grad_resident = 2;  // blocks per multiprocessor
 
 // A norm's result grows with x, or falls where its scale is below 0: so the window's maximum is
 // that of x, or of -x, and one number a window is normalised. Where the scale is 0 all are equal.
@@ -24,7 +24,7 @@ __device__ inline void directions(const float (&scale)[width], float (&to)[width
 
 // `matrix` has the pooled pixels.
 template <class T>
-__global__ void __launch_bounds__(norm_threads, resident)
+__global__ void __launch_bounds__(norm_threads, pool_resident)
     norm_max_pool_pass(const T* __restrict__ x, T* __restrict__ y, std::uint8_t* __restrict__ index,
                        NormRows matrix, Pooling pool, Channels channels) {
   constexpr int width = vector_width<T>;
@@ -74,13 +74,13 @@ __global__ void __launch_bounds__(norm_threads, resident)
 
 // What the adjoint reads of a tile of 2x2 pixels.
 template <class T>
-struct Tile {
+struct PooledTile {
   static constexpr int width = vector_width<T>;
   TileWindows<T> windows;
   Packed<T, width> x[4];
 
-  __device__ Tile(const T* d_y, const std::uint8_t* index, const T* from_x, const Pooling& pool,
-                  const Position& at) {
+  __device__ PooledTile(const T* d_y, const std::uint8_t* index, const T* from_x,
+                        const Pooling& pool, const Position& at) {
     windows.load(d_y, index, pool, at);
 #pragma unroll
     for (int p = 0; p < 4; ++p)
@@ -92,7 +92,7 @@ struct Tile {
 // The first pass: sums of g and g (x - mean), where g is the pool's gradient. `matrix` has the
 // tiles, from the end, as norm.cuh says; `rows` are the norm's.
 template <class T>
-__global__ void __launch_bounds__(norm_threads, resident_grad)
+__global__ void __launch_bounds__(norm_threads, pool_grad_resident)
     norm_pool_grad_sums(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                         const T* __restrict__ x, NormRows matrix, unsigned rows, Pooling pool,
                         NormPartials partials, SumsTo<T> to) {
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(norm_threads, resident_grad)
   if (tiles > 0) load_quads(to.norm.mean + std::size_t{matrix.column()} * width, mean);
   for (unsigned t = blockIdx.x * blockDim.y + threadIdx.y; t < tiles; t += gridDim.x * blockDim.y) {
     const Position at = position(pool, (tiles - 1 - t) * pool.vectors + matrix.column());
-    const Tile<T> tile(d_y, index, x, pool, at);
+    const PooledTile<T> tile(d_y, index, x, pool, at);
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       if (!TilePixel(pool, at, p).inside) continue;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(norm_threads, resident_grad)
 
 // The second pass: d_x.
 template <class T>
-__global__ void __launch_bounds__(norm_threads, resident_grad)
+__global__ void __launch_bounds__(norm_threads, pool_grad_resident)
     norm_pool_grad_apply(const T* __restrict__ d_y, const std::uint8_t* __restrict__ index,
                          const T* __restrict__ x, T* __restrict__ d_x, NormRows matrix,
                          Pooling pool, const float* __restrict__ means, Slopes slopes) {
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(norm_threads, resident_grad)
   for (unsigned t = blockIdx.x * blockDim.y + threadIdx.y; t < matrix.rows;
        t += gridDim.x * blockDim.y) {
     const Position at = position(pool, t * pool.vectors + matrix.column());
-    const Tile<T> tile(d_y, index, x, pool, at);
+    const PooledTile<T> tile(d_y, index, x, pool, at);
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       const TilePixel pixel(pool, at, p);
@@ -159,7 +159,7 @@ void norm_max_pool(const NormShape& norm, const PoolShape& shape, const NormPool
     const auto pool = pooling<T>("norm_max_pool", shape, shape.out_height, shape.out_width);
     const NormRows matrix = over_positions(norm_rows<T>("norm_max_pool", norm), pool);
     launch("norm_max_pool", norm_max_pool_pass<T>,
-           norm_launch(matrix, norm_pass_blocks(matrix, 1, resident), stream),
+           norm_launch(matrix, norm_pass_blocks(matrix, 1, pool_resident), stream),
            static_cast<const T*>(buffers.x), static_cast<T*>(buffers.y), buffers.index, matrix,
            pool, Channels{buffers.gamma, buffers.beta, buffers.mean, buffers.inv_std, 0});
   });
@@ -185,7 +185,7 @@ void norm_max_pool_grad(const NormShape& norm, const PoolShape& shape,
                      nullptr,
                      {}});
     launch("norm_pool_grad", norm_pool_grad_apply<T>,
-           norm_launch(matrix, norm_pass_blocks(matrix, 1, resident_grad), stream), d_y,
+           norm_launch(matrix, norm_pass_blocks(matrix, 1, pool_grad_resident), stream), d_y,
            buffers.index, x, static_cast<T*>(buffers.d_x), matrix, pool, buffers.mean, slopes);
   });
 }

@@ -11,8 +11,8 @@ namespace warpstep::cuda {
 namespace {
 
 constexpr unsigned channels_per_block = 128;
-constexpr unsigned at_once = 4;   // rows whose loads are in flight
-constexpr unsigned resident = 3;  // blocks per multiprocessor
+constexpr unsigned operand_rows_at_once = 4;  // rows whose loads are in flight
+constexpr unsigned operand_resident = 3;      // blocks per multiprocessor
 
 template <class T>
 struct Finalizing {
@@ -52,7 +52,7 @@ struct Applying {
 // d_x = by_g g + by_x x + constant, from the end, as norm.cuh says. The first row of blocks also
 // converts the parameters' gradients to T.
 template <class T>
-__global__ void __launch_bounds__(norm_threads, resident)
+__global__ void __launch_bounds__(norm_threads, operand_resident)
     norm_grad_apply_pass(Applying<T> at, NormRows matrix) {
   constexpr int width = vector_width<T>;
   float by_g[width] = {}, by_x[width] = {}, constant[width] = {};
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(norm_threads, resident)
       store(at.narrow_d_beta + channel, wide);
     }
   }
-  Packed<T, width> gs[at_once], xs[at_once];
-  walk<width, at_once, true>(
+  Packed<T, width> gs[operand_rows_at_once], xs[operand_rows_at_once];
+  walk<width, operand_rows_at_once, true>(
       matrix,
       [&](unsigned j, std::size_t place) {
         gs[j] = read<width>(at.g + place);
@@ -112,7 +112,8 @@ void norm_grad_apply(const NormShape& shape, const NormGradApplyBuffers& b, DTyp
     if (shape.rows == 0 || shape.channels == 0) return;
     const NormRows matrix = norm_rows<T>("norm_grad_apply", shape);
     launch("norm_grad_apply", norm_grad_apply_pass<T>,
-           norm_launch(matrix, norm_pass_blocks(matrix, at_once, resident), stream),
+           norm_launch(matrix, norm_pass_blocks(matrix, operand_rows_at_once, operand_resident),
+                       stream),
            Applying<T>{static_cast<const T*>(b.g), static_cast<const T*>(b.x), b.d_gamma, b.d_beta,
                        b.by_g, b.by_x, b.constant, static_cast<T*>(b.d_x),
                        static_cast<T*>(b.narrow_d_gamma), static_cast<T*>(b.narrow_d_beta)},

@@ -17,10 +17,10 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned threads = 256;
-constexpr unsigned tile_pixels = 512;
+constexpr unsigned pixel_threads = 256;
+constexpr unsigned augmented_pixels = 512;
 // The tile of 8 columns has the most draws, with those around it: 66 rows of 3.
-constexpr unsigned most_draws = (tile_pixels / 8 + 2) * 3;
+constexpr unsigned most_draws = (augmented_pixels / 8 + 2) * 3;
 
 struct Augmentation {
   unsigned source_height, source_width, height, width;  // of images, of y
@@ -115,7 +115,7 @@ __device__ inline void numbers_of(const Augmentation& a, const std::uint8_t* __r
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(pixel_threads)
     augment_kernel(const std::uint8_t* __restrict__ images, const RowPlan* __restrict__ rows,
                    T* __restrict__ y, Augmentation a) {
   constexpr int width = vector_width<T>;
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(threads)
   const unsigned pair = mixed ? own.pair : r;
   if (a.threshold > 0) {
     const unsigned draws = (a.rows + 2) * a.draws_per_row;
-    for (unsigned item = threadIdx.x; item < (mixed ? 2 * draws : draws); item += threads) {
+    for (unsigned item = threadIdx.x; item < (mixed ? 2 * draws : draws); item += pixel_threads) {
       const unsigned of = item < draws ? 0 : 1;
       drawn[of][item - of * draws] = static_cast<std::uint8_t>(
           tile_draw(a, rows[of == 0 ? r : pair], tile, item - of * draws));
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(threads)
     __syncthreads();
   }
   const RowPlan other = rows[pair];
-  for (unsigned p = threadIdx.x; p < tile_pixels; p += threads) {
+  for (unsigned p = threadIdx.x; p < augmented_pixels; p += pixel_threads) {
     const unsigned line = p >> a.column_bits, column = p & (a.columns - 1);
     const unsigned i = tile.top + line, j = tile.left + column;
     if (i >= a.height || j >= a.width) continue;
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-Augmentation checked(const AugmentShape& shape, unsigned vectors_per_pixel) {
+Augmentation checked_augmentation(const AugmentShape& shape, unsigned vectors_per_pixel) {
   const PixelPlan& plan = shape.plan;
   if (plan.channels < 1 || plan.channels > 3)
     refuse_size("augment", "channels", plan.channels, 3, 1);
@@ -170,7 +170,7 @@ Augmentation checked(const AugmentShape& shape, unsigned vectors_per_pixel) {
   unsigned column_bits = 3;
   while (column_bits < 6 && 1U << column_bits < width) ++column_bits;
   const unsigned columns = 1U << column_bits;
-  const unsigned lines = tile_pixels / columns;
+  const unsigned lines = augmented_pixels / columns;
   const unsigned across = blocks_for(width, columns), down = blocks_for(height, lines);
   Augmentation a{.source_height = index32("augment", "lines of an image", shape.source.height),
                  .source_width = index32("augment", "columns of an image", shape.source.width),
@@ -203,12 +203,12 @@ void augment(const AugmentShape& shape, const std::uint8_t* images, const RowPla
              DType dtype, cudaStream_t stream) {
   dispatch("augment", dtype, [&]<class T>() {
     if (shape.rows == 0 || shape.out.height == 0 || shape.out.width == 0) return;
-    const Augmentation a =
-        checked(shape, index32("augment", "channels of y", shape.pitch, vector_width<T>));
+    const Augmentation a = checked_augmentation(
+        shape, index32("augment", "channels of y", shape.pitch, vector_width<T>));
     const std::int64_t tiles =
         std::int64_t{blocks_for(a.width, a.columns)} * blocks_for(a.height, a.rows);
     const unsigned blocks = index32("augment", "tiles", shape.rows * tiles);
-    launch("augment", augment_kernel<T>, {.grid = blocks, .block = threads, .stream = stream},
+    launch("augment", augment_kernel<T>, {.grid = blocks, .block = pixel_threads, .stream = stream},
            images, rows, static_cast<T*>(y), a);
   });
 }

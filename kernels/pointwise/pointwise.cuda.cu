@@ -17,7 +17,7 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned threads = elementwise_threads;
+constexpr unsigned pointwise_threads = elementwise_threads;
 
 struct ReluOf {
   static constexpr bool binary = false;
@@ -45,7 +45,7 @@ struct Affine {
 // of 16 bytes, next to those of its neighbours. Pixels in f32 are handled the same way, 12 bytes
 // per pixel.
 template <class T, class X>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(pointwise_threads)
     normalize_kernel(const X* __restrict__ x, T* __restrict__ y, unsigned pixels, int channels,
                      unsigned vectors_per_pixel, Affine affine) {
   await_previous();
@@ -58,13 +58,13 @@ __global__ void __launch_bounds__(threads)
   const X* from = x + std::size_t{first} * static_cast<unsigned>(channels);
   auto* staged = reinterpret_cast<X*>(tile);
 #pragma unroll 2  // enough for 512 pixels of bytes or RGB in f32; more would spill on sm_80
-  for (unsigned i = threadIdx.x; i < elements / elements_per_word; i += threads)
+  for (unsigned i = threadIdx.x; i < elements / elements_per_word; i += pointwise_threads)
     tile[i] = reinterpret_cast<const uint4*>(from)[i];
   const unsigned rest = elements / elements_per_word * elements_per_word + threadIdx.x;
   if (rest < elements) staged[rest] = from[rest];
   __syncthreads();
   T* to = y + std::size_t{first} * vectors_per_pixel * width;
-  for (unsigned v = threadIdx.x; v < here * vectors_per_pixel; v += threads) {
+  for (unsigned v = threadIdx.x; v < here * vectors_per_pixel; v += pointwise_threads) {
     const unsigned pixel = vectors_per_pixel == 1 ? v : v / vectors_per_pixel;
     const bool holds_channels = vectors_per_pixel == 1 || v % vectors_per_pixel == 0;
     float z[width] = {};
@@ -102,10 +102,10 @@ struct RowsCopy {
 // One item of N elements of y per thread: 16 bytes if both pitches allow it, else one element. An
 // item that begins in a row of x and ends after its columns is cut off there.
 template <class E, int N>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(pointwise_threads)
     copy_rows_kernel(const E* __restrict__ x, E* __restrict__ y, RowsCopy copy) {
   await_previous();
-  unsigned item = blockIdx.x * threads + threadIdx.x;
+  unsigned item = blockIdx.x * pointwise_threads + threadIdx.x;
   if (item >= copy.items) return;
   const std::int64_t row = copy.row.split(item);
   const unsigned column = item * N;
@@ -143,9 +143,10 @@ void launch_copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t
                       .x_pitch = x_pitch,
                       .y_pitch = y_pitch,
                       .row = Divider(static_cast<unsigned>(per_row))};
-  launch_next("copy_rows", kernel,
-              {.grid = blocks_for(items, threads), .block = threads, .stream = stream},
-              static_cast<const E*>(x), static_cast<E*>(y), copy);
+  launch_next(
+      "copy_rows", kernel,
+      {.grid = blocks_for(items, pointwise_threads), .block = pointwise_threads, .stream = stream},
+      static_cast<const E*>(x), static_cast<E*>(y), copy);
 }
 
 }  // namespace
@@ -181,9 +182,10 @@ void launch_normalize(const NormalizeShape& shape, const X* x, void* y, DType dt
       affine.scale[c] = shape.scale[c];
       affine.shift[c] = shape.shift[c];
     }
-    launch_next("normalize", normalize_kernel<T, X>,
-                {.grid = blocks_for(pixels, tile_pixels), .block = threads, .stream = stream}, x,
-                static_cast<T*>(y), pixels, shape.channels, vectors_per_pixel, affine);
+    launch_next(
+        "normalize", normalize_kernel<T, X>,
+        {.grid = blocks_for(pixels, tile_pixels), .block = pointwise_threads, .stream = stream}, x,
+        static_cast<T*>(y), pixels, shape.channels, vectors_per_pixel, affine);
   });
 }
 
@@ -218,12 +220,12 @@ void copy_rows(const void* x, std::int64_t x_pitch, void* y, std::int64_t y_pitc
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(pointwise_threads)
     bias_relu_unaligned_kernel(T* y, const T* bias, bool relu, std::int64_t count,
                                std::int64_t channels) {
   await_previous();
-  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count;
-       i += std::int64_t{gridDim.x} * threads) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * pointwise_threads + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * pointwise_threads) {
     float value = widen(y[i]);
     if (bias) value += widen(bias[i % channels]);
     if (relu) value = rectified(value);
@@ -233,11 +235,11 @@ __global__ void __launch_bounds__(threads)
 
 // One thread per channel, the rows in order; 0 for channels beyond those of a row.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(pointwise_threads)
     column_sums_unaligned_kernel(const T* x, std::int64_t pitch, T* sums, std::int64_t rows,
                                  std::int64_t channels) {
   await_previous();
-  const std::int64_t channel = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  const std::int64_t channel = std::int64_t{blockIdx.x} * pointwise_threads + threadIdx.x;
   if (channel >= channels) return;
   float sum = 0;
   if (channel < pitch)
@@ -246,7 +248,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 unsigned blocks(std::int64_t count) {
-  const std::int64_t wanted = (count + threads - 1) / threads;
+  const std::int64_t wanted = (count + pointwise_threads - 1) / pointwise_threads;
   return static_cast<unsigned>(wanted < 1024 ? wanted : 1024);
 }
 
@@ -258,8 +260,8 @@ void bias_relu_unaligned(void* y, const void* bias, bool relu, std::int64_t rows
   if (count == 0) return;
   dispatch("bias_relu", dtype, [&]<class T>() {
     launch_next("bias_relu", bias_relu_unaligned_kernel<T>,
-                {.grid = blocks(count), .block = threads, .stream = stream}, static_cast<T*>(y),
-                static_cast<const T*>(bias), relu, count, channels);
+                {.grid = blocks(count), .block = pointwise_threads, .stream = stream},
+                static_cast<T*>(y), static_cast<const T*>(bias), relu, count, channels);
   });
 }
 
@@ -267,10 +269,10 @@ void column_sums_unaligned(const void* x, std::int64_t pitch, void* sums, std::i
                            std::int64_t channels, DType dtype, cudaStream_t stream) {
   if (channels == 0) return;
   dispatch("column_sums", dtype, [&]<class T>() {
-    const auto grid = static_cast<unsigned>((channels + threads - 1) / threads);
+    const auto grid = static_cast<unsigned>((channels + pointwise_threads - 1) / pointwise_threads);
     launch_next("column_sums", column_sums_unaligned_kernel<T>,
-                {.grid = grid, .block = threads, .stream = stream}, static_cast<const T*>(x), pitch,
-                static_cast<T*>(sums), rows, channels);
+                {.grid = grid, .block = pointwise_threads, .stream = stream},
+                static_cast<const T*>(x), pitch, static_cast<T*>(sums), rows, channels);
   });
 }
 

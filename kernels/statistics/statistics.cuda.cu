@@ -9,8 +9,8 @@
 namespace warpstep::cuda {
 namespace {
 
-constexpr unsigned most_blocks = 256;
-static_assert(statistics_workspace >= most_blocks * 4 * sizeof(double));
+constexpr unsigned most_statistics_blocks = 256;
+static_assert(statistics_workspace >= most_statistics_blocks * 4 * sizeof(double));
 
 struct Sums {
   double sum, squares, nonzero;
@@ -35,7 +35,7 @@ __device__ inline double* row_of(const SumsPlace& to) {
 }
 
 // Blocks are at most as many as the threads of the one that adds their sums.
-static_assert(most_blocks <= update_threads);
+static_assert(most_statistics_blocks <= update_threads);
 
 template <class T>
 __global__ void __launch_bounds__(update_threads)
@@ -64,11 +64,11 @@ __global__ void __launch_bounds__(update_threads)
   row[6] = own.nonzero;
 }
 
-struct Squares {
+struct UpdateSquares {
   double gradient, parameter, update;
 };
 
-__device__ inline Squares of_block(const Squares& own) {
+__device__ inline UpdateSquares of_block(const UpdateSquares& own) {
   return {block_reduce(own.gradient, 0.0, Sum{}), block_reduce(own.parameter, 0.0, Sum{}),
           block_reduce(own.update, 0.0, Sum{})};
 }
@@ -79,8 +79,8 @@ __device__ inline double square(float x) {
 
 // The kind of the rule is a value here, not a template's parameter: the branch costs nothing beside
 // the reads.
-__device__ inline void add(Squares& sums, const UpdateRule& rule, const Coefficients& now, float p,
-                           float g, float m, float v) {
+__device__ inline void add(UpdateSquares& sums, const UpdateRule& rule, const Coefficients& now,
+                           float p, float g, float m, float v) {
   using Kind = UpdateRule::Kind;
   float after = p;
   switch (rule.kind) {
@@ -114,7 +114,7 @@ template <class G>
 __global__ void __launch_bounds__(update_threads)
     update_statistics_kernel(UpdateRule rule, UpdateBuffers buffers, unsigned quads, unsigned rest,
                              bool first, SumsPlace to) {
-  Squares own{};
+  UpdateSquares own{};
   const auto* gradients = static_cast<const G*>(buffers.gradients);
   const Coefficients now = coefficients(rule, *buffers.state);
   const unsigned thread = blockIdx.x * update_threads + threadIdx.x;
@@ -135,10 +135,10 @@ __global__ void __launch_bounds__(update_threads)
         moment_at(buffers.second, buffers.moments, i));
   }
   own = of_block(own);
-  auto* partial = static_cast<Squares*>(to.workspace);
+  auto* partial = static_cast<UpdateSquares*>(to.workspace);
   if (threadIdx.x == 0) partial[blockIdx.x] = own;
   if (!last_block(to.ticket)) return;
-  own = threadIdx.x < gridDim.x ? partial[threadIdx.x] : Squares{};
+  own = threadIdx.x < gridDim.x ? partial[threadIdx.x] : UpdateSquares{};
   own = of_block(own);
   if (threadIdx.x != 0) return;
   const StepState& state = *buffers.state;
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(update_threads)
 }
 
 unsigned grid_of(const QuadExtent& extent) {
-  return extent.blocks < most_blocks ? extent.blocks : most_blocks;
+  return extent.blocks < most_statistics_blocks ? extent.blocks : most_statistics_blocks;
 }
 
 }  // namespace

@@ -11,6 +11,13 @@ function(warpstep_planted fault)  # ARGN: the words that the report must contain
   set_tests_properties(planted/${fault} PROPERTIES LABELS cuda-on-cpu TIMEOUT 120)
 endfunction()
 
+# The kernels' __shared__ arrays are gathered: 780 kB of them.
+if(NOT "address" IN_LIST WARPSTEP_SANITIZE)
+  add_test(NAME planted/gathered_arrays
+           COMMAND sh -c "size -A '$<TARGET_FILE:warpstep_cuda_emulated>' | awk '$1 == \"simt_shared\" { n = $2 } END { print n; exit n < 600000 }'")
+  set_tests_properties(planted/gathered_arrays PROPERTIES LABELS cuda-on-cpu)
+endif()
+
 warpstep_planted(none "")
 warpstep_planted(divergent_barrier "planted.cu:|divergent: thread")
 if("address" IN_LIST WARPSTEP_SANITIZE)

@@ -41,25 +41,28 @@ std::unique_ptr<Kernel> bind_node(const Node& node, Bind bind) {
 template <class Run>
 class HostKernel final : public Kernel {
  public:
-  HostKernel(Run run, std::string implementation, std::size_t workspace_bytes)
+  HostKernel(Run run, std::string implementation, std::size_t workspace_bytes, double flops)
       : run_(std::move(run)),
         implementation_(std::move(implementation)),
-        workspace_bytes_(workspace_bytes) {}
+        workspace_bytes_(workspace_bytes),
+        flops_(flops) {}
   void enqueue(Stream&, const Buffers& buffers) const override { run_(buffers); }
   std::string implementation() const override { return implementation_; }
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
+  double flops() const override { return flops_; }
 
  private:
   Run run_;
   std::string implementation_;
   std::size_t workspace_bytes_;
+  double flops_;
 };
 
 template <class Run>
 std::unique_ptr<Kernel> host_kernel(std::string implementation, Run run,
-                                    std::size_t workspace_bytes = 0) {
+                                    std::size_t workspace_bytes = 0, double flops = 0) {
   return std::make_unique<HostKernel<Run>>(std::move(run), std::move(implementation),
-                                           workspace_bytes);
+                                           workspace_bytes, flops);
 }
 
 // Throws Error where a kernel was compiled for another number of ranks than the job's, which is a

@@ -39,6 +39,9 @@ struct Winograd {
   std::int64_t tile_rows() const { return (out_height + 3) / 4; }
   std::int64_t tile_columns() const { return (out_width + 3) / 4; }
   std::int64_t tiles() const { return images * tile_rows() * tile_columns(); }
+  double flops() const {  // of the products; transforms multiply little
+    return 2.0 * 36 * static_cast<double>(tiles() * in * out);
+  }
   // Floats from one position of the transformed weights to the next. Not a power of two: positions
   // would share lines of the cache.
   std::int64_t weight_stride() const { return in * padded() + 16; }
@@ -157,7 +160,8 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
       }
     }
   };
-  return host_kernel(implementation(), run, idx(u_floats + threads * block_floats) * sizeof(float));
+  return host_kernel(implementation(), run, idx(u_floats + threads * block_floats) * sizeof(float),
+                     w.flops());
 }
 
 }  // namespace
@@ -365,7 +369,7 @@ std::unique_ptr<Kernel> weight_grad(const Conv& op, const Winograd& w) {
     }
   };
   return host_kernel(implementation(), run,
-                     idx(sharing.parts * sharing.sums.floats()) * sizeof(float));
+                     idx(sharing.parts * sharing.sums.floats()) * sizeof(float), w.flops());
 }
 
 }  // namespace

@@ -134,7 +134,8 @@ std::vector<ScaledStep> scaled_steps(const ExplainOptions& options, const Progra
 
 std::string scaling_heading(const ExplainOptions& options, const ScaledStep& step) {
   return fmt::format(
-      "predicted for {} ranks that exchange {} GB/s each, {} us a message; a rank's own step takes "
+      "predicted for {} ranks that exchange {} GB/s each, {} us a message; a step of one rank "
+      "takes "
       "{:.2f} ms ({})",
       options.world, options.interconnect, options.latency, 1e3 * step.alone,
       options.step_ms > 0 ? "--step-ms" : "its floor by the data sheet: give a measured --step-ms");
@@ -186,7 +187,7 @@ int explain_model(const ExplainOptions& options) {
     fmt::print("{}\non {}\n\n{}", title, program.backend().describe(), explain_plans(program));
   } else {
     const std::string floor =
-        floor_line(program.graph(), program.backend().describe(), options.run.precision);
+        floor_line(program, program.backend().describe(), options.run.precision);
     fmt::print("{}\n{}{}\n{}", title, explain(program), floor.empty() ? "" : "\n" + floor,
                explain_fusions(graph, step));
   }

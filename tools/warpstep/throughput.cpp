@@ -39,11 +39,13 @@ const DataSheet* data_sheet_of(const std::string& device) {
 }
 
 // The roofline's time of a step, in seconds.
-double floor_of(const Graph& step, const Roofline& roofline) {
+double floor_of(const Program& step, const Roofline& roofline) {
   double floor = 0;
-  for (const Node& node : step.nodes) {
-    if (is_measure(node.op)) continue;  // most steps leave it out
-    floor += roofline.seconds(step.cost(node));
+  for (const Call& call : step.calls()) {
+    if (is_measure(step.graph().nodes[idx(call.node)].op)) continue;  // most steps leave it out
+    Cost cost = call.cost;
+    if (const double own = call.kernel->flops(); own > 0) cost.flops = own;
+    floor += roofline.seconds(cost);
   }
   return floor;
 }
@@ -77,17 +79,17 @@ Roofline data_sheet_roofline(const std::string& device, const std::string& preci
   return {data_sheet_peak(device, precision).flops_per_second, 1e9 * sheet->bandwidth};
 }
 
-std::string floor_line(const Graph& step, const std::string& device, const std::string& precision) {
+std::string floor_line(const Program& step, const std::string& device,
+                       const std::string& precision) {
   const Roofline roofline = data_sheet_roofline(device, precision);
   if (roofline.bytes_per_second <= 0) return {};
   const Peak peak = data_sheet_peak(device, precision);
   const double floor = floor_of(step, roofline);
   return fmt::format(
       "floor       {}: each call at the longer of its FLOPs at {:.0f} TFLOP/s and its bytes at "
-      "{:.1f} "
-      "TB/s ({})\n",
-      profiler::quantity(1e9 * floor, profiler::Unit::ns), 1e-12 * peak.flops_per_second,
-      1e-12 * roofline.bytes_per_second, peak.source);
+      "{:.1f} TB/s ({})\n",
+      profiler::quantity(1e9 * floor, profiler::Unit::ns),
+      1e-12 * peak.flops_per_second, 1e-12 * roofline.bytes_per_second, peak.source);
 }
 
 Peak arithmetic_peak(const Device& device, const std::string& precision) {
@@ -135,7 +137,7 @@ Json to_compute_json(const Throughput& throughput, double step_seconds) {
   return json;
 }
 
-Json roofline_json(const Graph& step, const Json& peaks, const std::string& precision,
+Json roofline_json(const Program& step, const Json& peaks, const std::string& precision,
                    double step_seconds) {
   if (!peaks.contains("flops_per_second") || !peaks.contains("bytes_per_second") ||
       step_seconds <= 0)

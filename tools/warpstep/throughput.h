@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/graph/graph.h"
+#include "engine/run/program.h"
 #include "tools/warpstep/json.h"
 #include "tools/warpstep/session.h"
 
@@ -38,7 +39,8 @@ Roofline data_sheet_roofline(const std::string& device, const std::string& preci
 
 // "floor  75.2 ms: each call at the longer of ...", the least time of a step by the data sheet of
 // this GPU, named as for data_sheet_peak(); empty for devices that are not listed.
-std::string floor_line(const Graph& step, const std::string& device, const std::string& precision);
+std::string floor_line(const Program& step, const std::string& device,
+                       const std::string& precision);
 
 struct Throughput {
   double flops_per_step = 0;
@@ -57,9 +59,9 @@ std::string_view above_peak_reason(double share);
 Json to_compute_json(const Throughput& throughput, double step_seconds);
 
 // The roofline: the least time of a step, call by call the longer of its FLOPs at one peak and its
-// bytes at the other, from measure_peaks(). {"floor_ms", "share": of the step's time}; empty
-// without peaks.
-Json roofline_json(const Graph& step, const Json& peaks, const std::string& precision,
+// bytes at the other, from measure_peaks(). Of an algorithm that needs fewer FLOPs than the model
+// counts, they are its own. {"floor_ms", "share": of the step's time}; empty without peaks.
+Json roofline_json(const Program& step, const Json& peaks, const std::string& precision,
                    double step_seconds);
 
 }  // namespace warpstep::tools

@@ -20,6 +20,10 @@ Graph step_of(const char* model, const std::vector<std::string>& recompute = {})
   return compile_step(models::build(models::find(model), {.batch = 16}), options);
 }
 
+Program program_of(Graph step) {
+  return {std::move(step), open_backend("ref"), nullptr, false};
+}
+
 // 784-512-512-10: three products forward, three weight gradients, two data gradients.
 TEST(Throughput, CountsForwardAndBackward) {
   const double products = 2.0 * 16 * (3.0 * (784 * 512 + 512 * 512 + 512 * 10) - 784 * 512);
@@ -55,7 +59,8 @@ TEST(Throughput, LeavesOutCallsThatFewStepsRun) {
   EXPECT_GT(measured.nodes.size(), plain.nodes.size());
   EXPECT_EQ(model_flops(measured), model_flops(plain));
   const std::string device = "NVIDIA H200 (sm_90";
-  EXPECT_EQ(floor_line(measured, device, "bf16"), floor_line(plain, device, "bf16"));
+  EXPECT_EQ(floor_line(program_of(measured), device, "bf16"),
+            floor_line(program_of(plain), device, "bf16"));
 }
 
 TEST(Throughput, IsSaidWithItsPeakIfThatIsKnown) {
@@ -147,7 +152,7 @@ TEST(ProgressLine, FitsIntoOneRowOfTheTerminal) {
 }
 
 TEST(Roofline, OfAGpuIsThatOfItsDataSheet) {
-  const Graph step = step_of("mlp");
+  const Program step = program_of(step_of("mlp"));
   const Json peaks{{"flops_per_second", {{"bf16", 989.4e12}}}, {"bytes_per_second", 4.8e12}};
   const double ms = roofline_json(step, peaks, "bf16", 1)["floor_ms"];
   const std::string line = floor_line(step, "NVIDIA H200 (sm_90, 132 SMs", "bf16");
@@ -160,9 +165,9 @@ TEST(Roofline, OfAGpuIsThatOfItsDataSheet) {
 }
 
 TEST(Roofline, AddsUpTheFloorsOfTheCalls) {
-  const Graph step = step_of("mlp");
+  const Program step = program_of(step_of("mlp"));
   double bytes = 0;
-  for (const Node& node : step.nodes) bytes += step.cost(node).bytes;
+  for (const Call& call : step.calls()) bytes += call.cost.bytes;
   const Json peaks{{"flops_per_second", {{"fp32", 1e30}}}, {"bytes_per_second", 1e9}};
   const auto roofline = roofline_json(step, peaks, "fp32", 1);
   EXPECT_NEAR(roofline["floor_ms"].get<double>(), bytes * 1e-6, bytes * 1e-12);
@@ -170,6 +175,34 @@ TEST(Roofline, AddsUpTheFloorsOfTheCalls) {
   EXPECT_TRUE(roofline_json(step, Json::object(), "fp32", 1).empty());
   // Where memory is short the bandwidth is not measured.
   EXPECT_TRUE(roofline_json(step, {{"flops_per_second", {{"fp32", 1e30}}}}, "fp32", 1).empty());
+}
+
+// Adds up FLOPs, or with `bytes` bytes, in units of 1e9.
+double floor_of(const Program& step, bool bytes = false) {
+  const Json peaks{{"flops_per_second", {{"fp32", bytes ? 1e30 : 1e9}}},
+                   {"bytes_per_second", bytes ? 1e9 : 1e30}};
+  return 1e-3 * roofline_json(step, peaks, "fp32", 1)["floor_ms"].get<double>();
+}
+
+// 36 products for 16 outputs in place of 144, of most of the model's convolutions.
+TEST(Roofline, OfWinogradCountsTheProductsThatItComputes) {
+  const Graph model = models::build(models::find("airbench"), {.batch = 32});
+  const auto program = [&](bool exact_math) {
+    auto backend = open_backend("cpu", {.threads = 1, .exact_math = exact_math});
+    Graph step = compile_step(model, options_for(*backend, {}));
+    return Program(std::move(step), std::move(backend), nullptr, false);
+  };
+  const Program direct = program(true), winograd = program(false);
+  const auto counted_of = [](const Program& step) {
+    double flops = 0;
+    for (const Call& call : step.calls()) flops += 1e-9 * call.cost.flops;
+    return flops;
+  };
+  const double counted = counted_of(direct);
+  EXPECT_NEAR(floor_of(direct), counted, 1e-6 * counted);
+  EXPECT_LT(floor_of(winograd), 0.5 * counted);
+  EXPECT_GT(floor_of(winograd), 0.2 * counted);
+  EXPECT_NEAR(counted_of(winograd), counted, 0.01 * counted) << "what fusions add";
 }
 
 }  // namespace

@@ -263,7 +263,7 @@ void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSample
               const Totals& totals, Json& summary) {
   bad.close();
   run.write_summary(summary);
-  const Json roofline = roofline_json(job.step->graph(), profiling.end_windows(job.device.backend),
+  const Json roofline = roofline_json(*job.step, profiling.end_windows(job.device.backend),
                                       job.options.precision, totals.step_seconds());
   if (!roofline.empty()) {
     summary["roofline"] = roofline;

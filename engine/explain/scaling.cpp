@@ -40,17 +40,17 @@ double seconds_of(const Exchanged& what, std::int64_t ranks, const Link& link) {
          ((r - 1) / r * what.bytes / link.bytes_per_second + hops * link.latency_seconds);
 }
 
-std::int64_t steps_an_update(const Graph& step) {
-  for (const Node& node : step.nodes)
-    if (const auto* clock = std::get_if<Clock>(&node.op)) return clock->accumulate;
-  return 1;
-}
-
 std::string ms(double seconds) {
   return fmt::format("{:.3f} ms", 1e3 * seconds);
 }
 
-// `updates`: else it only accumulates, and exchanges no gradients.
+// Where the optimiser is sharded, `seconds` is the time of a share of those that `step` has.
+double share_factor(const Graph& step, const Node& node, std::int64_t ranks) {
+  if (!is_shared_out(node.op) || step.shards.ranks < 2) return 1;
+  return static_cast<double>(step.shards.ranks) / static_cast<double>(ranks);
+}
+
+// `updates`: else it only accumulates, and leaves out what changes parameters.
 ScaledStep scale_one(const Graph& step, const Lanes& lanes,
                      const std::function<double(const Node&)>& seconds, std::int64_t ranks,
                      const Link& link, bool updates) {
@@ -71,15 +71,16 @@ ScaledStep scale_one(const Graph& step, const Lanes& lanes,
       if (one.waited_at <= static_cast<int>(n)) wait_until(one.end);
     std::erase_if(pending,
                   [&](const Pending& one) { return one.waited_at <= static_cast<int>(n); });
+    if (!updates && runs_once_per_update(node.op)) continue;
     const Exchanged what = exchanged(step, node, ranks);
     const bool only_exchanges =
         std::holds_alternative<AllReduce>(node.op) || std::holds_alternative<AllGather>(node.op);
     if (!only_exchanges) {
-      const double own = seconds(node);
+      const double own = share_factor(step, node, ranks) * seconds(node);
       scaled.alone += own;
       now += own;
     }
-    if (what.ways == 0 || ranks < 2 || (only_exchanges && !updates)) continue;
+    if (what.ways == 0 || ranks < 2) continue;
     const double begin = std::max(now, link_free);
     const double end = begin + seconds_of(what, ranks, link);
     scaled.exchange += end - begin;
@@ -94,18 +95,27 @@ ScaledStep scale_one(const Graph& step, const Lanes& lanes,
   return scaled;
 }
 
+ScaledStep mean_step(const Graph& step, const Lanes& lanes,
+                     const std::function<double(const Node&)>& seconds, std::int64_t ranks,
+                     const Link& link) {
+  ScaledStep scaled = scale_one(step, lanes, seconds, ranks, link, true);
+  scaled.accumulate = step.steps_per_update();
+  if (scaled.accumulate == 1) return scaled;
+  const ScaledStep other = scale_one(step, lanes, seconds, ranks, link, false);
+  const double share = 1 / static_cast<double>(scaled.accumulate);
+  scaled.alone = share * scaled.alone + (1 - share) * other.alone;
+  scaled.exchange = share * scaled.exchange + (1 - share) * other.exchange;
+  scaled.exposed = share * scaled.exposed + (1 - share) * other.exposed;
+  return scaled;
+}
+
 }  // namespace
 
 ScaledStep scale_step(const Graph& step, const Lanes& lanes,
                       const std::function<double(const Node&)>& seconds, std::int64_t ranks,
                       const Link& link) {
-  ScaledStep scaled = scale_one(step, lanes, seconds, ranks, link, true);
-  scaled.accumulate = steps_an_update(step);
-  if (scaled.accumulate == 1) return scaled;
-  const ScaledStep other = scale_one(step, lanes, seconds, ranks, link, false);
-  const double share = 1 / static_cast<double>(scaled.accumulate);
-  scaled.exchange = share * scaled.exchange + (1 - share) * other.exchange;
-  scaled.exposed = share * scaled.exposed + (1 - share) * other.exposed;
+  ScaledStep scaled = mean_step(step, lanes, seconds, ranks, link);
+  scaled.of_one_rank = mean_step(step, lanes, seconds, 1, link).alone;
   return scaled;
 }
 
@@ -130,7 +140,8 @@ std::string scaling_text(const std::vector<ScaledStep>& steps) {
                         100 * step.efficiency(), 100 * step.efficiency_without_overlap());
   if (last.accumulate > 1)
     text += fmt::format(
-        "\n  means of the {0} steps of an update; gradients are exchanged in the last of them\n",
+        "\n  means of the {0} steps of an update; gradients are exchanged, and parameters updated, "
+        "in the last of them\n",
         last.accumulate);
   return text;
 }
@@ -147,6 +158,7 @@ nlohmann::json scaling_json(const std::vector<ScaledStep>& steps) {
                            {"end_seconds", one.end}});
     rows.push_back({{"ranks", step.ranks},
                     {"accumulate", step.accumulate},
+                    {"one_rank_seconds", step.of_one_rank},
                     {"alone_seconds", step.alone},
                     {"exchange_seconds", step.exchange},
                     {"exposed_seconds", step.exposed},

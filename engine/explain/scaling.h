@@ -29,17 +29,21 @@ struct ExchangeTime {
 
 struct ScaledStep {
   std::int64_t ranks = 1;
-  std::int64_t accumulate = 1;          // steps an update, of which the last exchanges gradients
-  double alone = 0;                     // seconds of the step without its exchanges
-  double exchange = 0;                  // of all exchanges together, the mean of these steps
-  double exposed = 0;                   // of these, in which nothing else runs
+  std::int64_t accumulate = 1;  // steps an update, of which the last exchanges gradients
+  // Seconds of a step, means over the steps of an update.
+  double of_one_rank = 0;               // in a job of one
+  double alone = 0;                     // without exchanges
+  double exchange = 0;                  // of all exchanges together
+  double exposed = 0;                   // of exchanges, while nothing else runs
   std::vector<ExchangeTime> exchanges;  // of a step that updates
 
-  double efficiency() const { return alone / (alone + exposed); }
-  double efficiency_without_overlap() const { return alone / (alone + exchange); }
+  // Above 1 where a sharded update saves more than the exchanges take.
+  double efficiency() const { return of_one_rank / (alone + exposed); }
+  double efficiency_without_overlap() const { return of_one_rank / (alone + exchange); }
 };
 
-// `step` is compiled for a job; `seconds` gives the time of a node that exchanges nothing.
+// `step` is compiled for a job; `seconds` gives the time of a node that exchanges nothing, in a
+// step that runs it, with the job's own number of ranks.
 ScaledStep scale_step(const Graph& step, const Lanes& lanes,
                       const std::function<double(const Node&)>& seconds, std::int64_t ranks,
                       const Link& link);

@@ -80,6 +80,40 @@ TEST(Scaling, SharesMoveAsMuchInTwoHalves) {
   EXPECT_EQ(shared.exchanges.size(), 2U);
 }
 
+// Of eight ranks each updates an eighth; one rank alone, which efficiency compares with, all.
+TEST(Scaling, SharesTheUpdateOut) {
+  const auto predicted = [](const Graph& step, std::int64_t ranks) {
+    return scale_step(
+        step, one_lane(step),
+        [&](const Node& node) { return is_view(node.op) ? 0 : 1e-9 * step.cost(node).bytes; },
+        ranks, {1e9, 0});
+  };
+  const Graph plain = job_step(0), sharded = job_step(0, true);
+  double update = 0;
+  for (const Node& node : plain.nodes)
+    if (is_shared_out(node.op)) update += 1e-9 * plain.cost(node).bytes;
+  ASSERT_GT(update, 0);
+  for (const std::int64_t ranks : {2, 8}) {
+    const double others = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+    const ScaledStep all = predicted(plain, ranks), own = predicted(sharded, ranks);
+    EXPECT_NEAR(all.alone - own.alone, others * update, 1e-9);
+    EXPECT_NEAR(all.exposed, own.exposed, 1e-9);
+    EXPECT_NEAR(own.of_one_rank, all.of_one_rank, 1e-9);
+    EXPECT_NEAR(own.efficiency(), all.of_one_rank / (own.alone + own.exposed), 1e-12);
+  }
+}
+
+TEST(Scaling, CountsTheUpdateInOneOfItsSteps) {
+  const Graph one = job_step(0), eight = job_step(0, false, false, 8);
+  const auto time = [](const Graph& step) {
+    return scale_step(step, one_lane(step),
+                      [](const Node& node) { return is_update(node.op) ? 1.0 : 0.0; }, 8, {1e9, 0});
+  };
+  EXPECT_EQ(time(one).alone, 1);
+  EXPECT_EQ(time(eight).alone, 1.0 / 8);
+  EXPECT_EQ(time(eight).of_one_rank, 1.0 / 8);
+}
+
 TEST(Scaling, CountsTheStatisticsOfNorms) {
   const ScaledStep own = scaled(job_step(0), 8, {1e9, 1e-3}),
                    all = scaled(job_step(0, false, true), 8, {1e9, 1e-3});

@@ -156,6 +156,26 @@ Types Graph::types(const std::vector<int>& ids) const {
   return types;
 }
 
+Cost Graph::cost(const Node& node) const {
+  Cost cost = warpstep::cost(node.op, types(node.in), types(node.out));
+  if (is_shared_out(node.op)) {
+    cost.flops /= static_cast<double>(shards.ranks);
+    cost.bytes /= static_cast<double>(shards.ranks);
+  }
+  return cost;
+}
+
+std::int64_t Graph::steps_per_update() const {
+  for (const Node& node : nodes)
+    if (const auto* clock = std::get_if<Clock>(&node.op)) return clock->accumulate;
+  return 1;
+}
+
+double Graph::share_of_steps(const Node& node) const {
+  if (is_measure(node.op)) return 0;
+  return runs_once_per_update(node.op) ? 1 / static_cast<double>(steps_per_update()) : 1;
+}
+
 std::vector<std::size_t> Graph::section_order() const {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -138,9 +138,10 @@ class Graph {
                              std::string scope, Where where);
 
   Types types(const std::vector<int>& ids) const;
-  Cost cost(const Node& node) const {
-    return warpstep::cost(node.op, types(node.in), types(node.out));
-  }
+  Cost cost(const Node& node) const;  // of one rank, in a step that runs the node
+  std::int64_t steps_per_update() const;
+  // The share of the steps that run the node, of 1; 0 of what measures, which most steps leave out.
+  double share_of_steps(const Node& node) const;
   // Parameters in the order in which the store's sections hold them: those of rank 2 and more,
   // which an optimiser may decay alone, then the others.
   std::vector<std::size_t> section_order() const;

@@ -135,9 +135,8 @@ std::vector<ScaledStep> scaled_steps(const ExplainOptions& options, const Progra
 std::string scaling_heading(const ExplainOptions& options, const ScaledStep& step) {
   return fmt::format(
       "predicted for {} ranks that exchange {} GB/s each, {} us a message; a step of one rank "
-      "takes "
-      "{:.2f} ms ({})",
-      options.world, options.interconnect, options.latency, 1e3 * step.alone,
+      "takes {:.2f} ms ({})",
+      options.world, options.interconnect, options.latency, 1e3 * step.of_one_rank,
       options.step_ms > 0 ? "--step-ms" : "its floor by the data sheet: give a measured --step-ms");
 }
 

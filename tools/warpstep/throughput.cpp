@@ -38,14 +38,14 @@ const DataSheet* data_sheet_of(const std::string& device) {
   return found == data_sheets.end() ? nullptr : &*found;
 }
 
-// The roofline's time of a step, in seconds.
+// The roofline's time of a step, in seconds: the mean of the steps of an update.
 double floor_of(const Program& step, const Roofline& roofline) {
+  const Graph& graph = step.graph();
   double floor = 0;
   for (const Call& call : step.calls()) {
-    if (is_measure(step.graph().nodes[idx(call.node)].op)) continue;  // most steps leave it out
     Cost cost = call.cost;
     if (const double own = call.kernel->flops(); own > 0) cost.flops = own;
-    floor += roofline.seconds(cost);
+    floor += graph.share_of_steps(graph.nodes[idx(call.node)]) * roofline.seconds(cost);
   }
   return floor;
 }
@@ -85,10 +85,12 @@ std::string floor_line(const Program& step, const std::string& device,
   if (roofline.bytes_per_second <= 0) return {};
   const Peak peak = data_sheet_peak(device, precision);
   const double floor = floor_of(step, roofline);
+  const std::int64_t steps = step.graph().steps_per_update();
   return fmt::format(
-      "floor       {}: each call at the longer of its FLOPs at {:.0f} TFLOP/s and its bytes at "
+      "floor       {}{}: each call at the longer of its FLOPs at {:.0f} TFLOP/s and its bytes at "
       "{:.1f} TB/s ({})\n",
       profiler::quantity(1e9 * floor, profiler::Unit::ns),
+      steps > 1 ? fmt::format(", mean of the {} steps of an update", steps) : "",
       1e-12 * peak.flops_per_second, 1e-12 * roofline.bytes_per_second, peak.source);
 }
 

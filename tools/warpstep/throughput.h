@@ -38,7 +38,8 @@ struct Roofline {
 Roofline data_sheet_roofline(const std::string& device, const std::string& precision);
 
 // "floor  75.2 ms: each call at the longer of ...", the least time of a step by the data sheet of
-// this GPU, named as for data_sheet_peak(); empty for devices that are not listed.
+// this GPU, named as for data_sheet_peak(); empty for devices that are not listed. Where gradients
+// accumulate it is the mean of the steps of an update.
 std::string floor_line(const Program& step, const std::string& device,
                        const std::string& precision);
 

@@ -205,5 +205,28 @@ TEST(Roofline, OfWinogradCountsTheProductsThatItComputes) {
   EXPECT_NEAR(counted_of(winograd), counted, 0.01 * counted) << "what fusions add";
 }
 
+TEST(Roofline, CountsAnUpdateInOneOfItsSteps) {
+  StepOptions options;
+  options.update.average_decay = 0.99;
+  const models::Model& mlp = models::find("mlp");
+  const auto program = [&](std::int64_t accumulate) {
+    options.update.accumulate = accumulate;
+    return program_of(compile_step(models::build(mlp, {.batch = 16}), options));
+  };
+  const Program each = program(1), fourth = program(4);
+  double of_updates = 0, accumulate = 0;
+  for (const Call& call : fourth.calls()) {
+    const AnyOp& op = fourth.graph().nodes[idx(call.node)].op;
+    if (is_update(op) || std::holds_alternative<Average>(op)) of_updates += 1e-9 * call.cost.bytes;
+    if (std::holds_alternative<Accumulate>(op)) accumulate += 1e-9 * call.cost.bytes;
+  }
+  EXPECT_GT(of_updates, 0);
+  EXPECT_NEAR(floor_of(fourth, true), floor_of(each, true) + accumulate - 0.75 * of_updates, 1e-9);
+  const std::string device = "NVIDIA H200 (sm_90";
+  EXPECT_THAT(floor_line(fourth, device, "bf16"),
+              testing::HasSubstr(", mean of the 4 steps of an update: each call"));
+  EXPECT_THAT(floor_line(each, device, "bf16"), testing::Not(testing::HasSubstr("mean")));
+}
+
 }  // namespace
 }  // namespace warpstep::tools

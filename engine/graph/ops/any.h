@@ -110,5 +110,13 @@ inline bool is_view(const AnyOp& op) {
 inline bool is_update(const AnyOp& op) {
   return std::holds_alternative<Update>(op) || std::holds_alternative<UpdateAll>(op);
 }
+// Of which a rank does its share alone, where the optimiser is sharded (Graph::shards).
+inline bool is_shared_out(const AnyOp& op) {
+  return is_update(op) || std::holds_alternative<CheckGradients>(op);
+}
+// Of the steps that make an update together, only the last runs these.
+inline bool runs_once_per_update(const AnyOp& op) {
+  return kind(op) == OpKind::update && !std::holds_alternative<CheckGradients>(op);
+}
 
 }  // namespace warpstep

@@ -56,7 +56,7 @@ warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResult
   SOURCES ${engine_tests} largest_allocation.cpp
           placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp
   LINK warpstep::models)
-add_dependencies(engine_test warpstep_ref)
+add_dependencies(engine_test warpstep_ref warpstep_cpu)
 # Backends and MPI modules of other builds: of an earlier version, of this one with other headers, and of one that names none.
 foreach(other earlier changed unnamed)
   set(target module_of_${other})

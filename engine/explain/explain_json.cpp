@@ -64,22 +64,36 @@ nlohmann::json owner_json(const Program& program, std::size_t buffer) {
   return {{"layer", writer.scope}, {"kind", kind}};
 }
 
+// Of a parameter's moments this rank keeps its share alone.
+std::size_t own_moment_bytes(const Graph& graph, const Sections& all, std::size_t parameter,
+                             std::size_t bytes) {
+  const std::size_t stored = graph.value(graph.parameters[parameter].value).layout.bytes;
+  const SectionRun run{.begin = static_cast<std::int64_t>(all.offsets[parameter] / sizeof(float)),
+                       .elements = static_cast<std::int64_t>(stored / sizeof(float))};
+  if (run.elements == 0) return bytes;
+  return bytes / idx(run.elements) * idx(own_part(graph, run).elements);
+}
+
 nlohmann::json persistent_json(const Graph& graph) {
   auto list = nlohmann::json::array();
-  const auto add = [&](int id, std::string_view layer) {
-    if (id < 0 || graph.value(id).layout.bytes == 0) return;
+  const auto add_bytes = [&](int id, std::string_view layer, std::size_t bytes) {
+    if (bytes == 0) return;
     const Value& value = graph.value(id);
-    list.push_back({{"name", value.name},
-                    {"layer", layer},
-                    {"kind", name(value.role)},
-                    {"bytes", value.layout.bytes}});
+    list.push_back(
+        {{"name", value.name}, {"layer", layer}, {"kind", name(value.role)}, {"bytes", bytes}});
   };
-  for (const Parameter& parameter : graph.parameters) {
+  const auto add = [&](int id, std::string_view layer) {
+    if (id >= 0) add_bytes(id, layer, graph.value(id).layout.bytes);
+  };
+  const Sections all = sections(graph);
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const Parameter& parameter = graph.parameters[p];
     const std::string layer = parameter.name.substr(0, parameter.name.rfind('.'));
-    add(parameter.value, layer);
-    add(parameter.copy, layer);
-    add(parameter.gradient, layer);
-    for (const int moment : parameter.moments) add(moment, layer);
+    for (const int id : {parameter.value, parameter.copy, parameter.gradient, parameter.accumulator,
+                         parameter.average})
+      add(id, layer);
+    for (const int moment : parameter.moments)
+      add_bytes(moment, layer, own_moment_bytes(graph, all, p, graph.value(moment).layout.bytes));
   }
   for (const int id : graph.inputs) add(id, "input");
   return list;

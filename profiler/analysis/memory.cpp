@@ -47,7 +47,9 @@ std::vector<MemoryOwner> persistent_sums(const Json& plan) {
   };
   add("parameter", "parameters", fields::count(plan, "parameter_bytes"));
   add("gradient", "gradients", fields::count(plan, "gradient_bytes"));
+  add("accumulator", "sums of gradients", fields::count(plan, "gradient_sum_bytes"));
   add("moment", "moments", fields::count(plan, "moment_bytes"));
+  add("average", "averages of parameters", fields::count(plan, "average_bytes"));
   add("input", "input slots", fields::count(plan, "input_slot_bytes"));
   add("data set", "resident data set", fields::count(plan, "resident_bytes"));
   const std::uint64_t all = fields::count(plan, "total_bytes");

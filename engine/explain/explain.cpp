@@ -16,13 +16,14 @@
 namespace warpstep {
 namespace {
 
-constexpr int page_width = 140;            // characters per line; only the last column is cut
-constexpr int least_cut = 12;              // characters of a cut column, at least
+constexpr int page_width = 140;            // characters per line
+constexpr int least_cut = 12;              // characters of a cut cell, at least
 constexpr std::size_t largest_shown = 10;  // buffers listed at the peak
 constexpr int profile_width = 100;         // characters of the live-byte profile, at most
 
 // Rows of cells under a heading; numbers are aligned right, words left. A word wider than its
-// column's limit runs into the spare room of the next column.
+// column's limit runs into the spare room of the next columns. Where there is too little, words are
+// cut, those of the last column first: numbers stay.
 class Table {
  public:
   struct Column {
@@ -37,7 +38,8 @@ class Table {
   std::string text() const;
 
  private:
-  std::string line(const std::vector<std::string>& cells, const std::vector<int>& widths) const;
+  std::string line(std::vector<std::string> cells, const std::vector<int>& widths) const;
+  std::string aligned(const std::vector<std::string>& cells, const std::vector<int>& widths) const;
 
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
@@ -58,21 +60,45 @@ std::string Table::text() const {
   return all;
 }
 
-std::string Table::line(const std::vector<std::string>& cells,
-                        const std::vector<int>& widths) const {
+int width_of(const std::string& text) {
+  return static_cast<int>(characters(text));
+}
+
+void cut_to(int width, std::string& text) {
+  std::size_t end = 0;  // of as many characters, which may have several bytes
+  const auto goes_on = [&] { return end < text.size() && (text[end] & 0xC0) == 0x80; };
+  for (int c = 0; c + 1 < width && end < text.size(); ++c)
+    for (++end; goes_on();) ++end;
+  text.replace(end, std::string::npos, "…");
+}
+
+std::string Table::aligned(const std::vector<std::string>& cells,
+                           const std::vector<int>& widths) const {
   std::string text;
   int end = 0;  // of the columns so far
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     end += widths[c] + (c > 0 ? 2 : 0);
     if (c > 0) text += "  ";
-    const int room = std::max(0, end - static_cast<int>(text.size()));
+    const int room = std::max(0, end - width_of(text));
     text += columns_[c].number ? fmt::format("{:>{}}", cells[c], room)
                                : fmt::format("{:<{}}", cells[c], room);
   }
   text.erase(text.find_last_not_of(' ') + 1);
-  const int cut = std::max(page_width, end - widths.back() + least_cut);
-  if (static_cast<int>(text.size()) > cut) text.replace(idx(cut - 1), std::string::npos, "…");
-  return text + "\n";
+  return text;
+}
+
+std::string Table::line(std::vector<std::string> cells, const std::vector<int>& widths) const {
+  const std::size_t last = columns_.size() - 1;
+  int columns = static_cast<int>(2 * last);  // the width up to the last column
+  for (std::size_t c = 0; c < last; ++c) columns += widths[c];
+  const int page = std::max(page_width, columns + least_cut);
+  for (std::size_t c = last + 1; c-- > 0;) {
+    const int excess = width_of(aligned(cells, widths)) - page;
+    if (excess <= 0) break;
+    if (columns_[c].number || width_of(cells[c]) <= least_cut) continue;
+    cut_to(std::max(least_cut, width_of(cells[c]) - excess), cells[c]);
+  }
+  return aligned(cells, widths) + "\n";
 }
 
 double mib(std::size_t bytes) {

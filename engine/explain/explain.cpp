@@ -293,8 +293,9 @@ std::string explain_totals(const Program& program) {
 std::string explain(const Program& program) {
   return fmt::format(
       "{} calls on {}: {}\n\n{}\n"
-      "MiB: inputs and outputs once. F/B: FLOP a byte. at: MiB into the arena of the first output; "
-      "= in an input's place; store: persists.{}\n\n{}\n{}",
+      "MiB: inputs and outputs once; images of batch norms in training twice, of tables the rows "
+      "used.\nF/B: FLOP a byte. at: MiB into the arena of the first output; = in an input's place; "
+      "store: persists.{}\n\n{}\n{}",
       program.calls().size(), program.backend().name(), program.backend().describe(),
       explain_calls(program), program.lanes().used() ? " |: in a second stream, in parallel." : "",
       explain_memory(program), explain_totals(program));

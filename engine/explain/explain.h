@@ -10,8 +10,8 @@
 
 namespace warpstep {
 
-// Text with aligned columns. Sizes of calls are those of the logical types, the least that any
-// backend must move; sizes of memory are those that this backend allocates.
+// Text with aligned columns. Sizes of calls are those of the logical types (Cost); sizes of memory
+// are those that this backend allocates.
 std::string explain(const Program& program);  // calls, memory and totals, under one heading
 std::string explain_calls(const Program& program);
 // The engine or algorithm and the workspace that the backend's libraries use for each convolution

@@ -39,11 +39,12 @@ enum class Role : std::uint8_t {
   sums,         // the ring of BlockSums, likewise
 };
 
-// What a call must do at the least, and how deep its longest sum is (for the tolerance of its
-// result).
+// What a call does, and how deep its longest sum is (for the tolerance of its result).
 struct Cost {
   double flops = 0;  // a multiply-add counts as two
-  double bytes = 0;  // every input read once, every output written once
+  // Every input read once and every output written once; but batch norms in training read
+  // images twice, embeddings only the rows that they look up.
+  double bytes = 0;
   double depth = 1;  // terms added into one element of the result
 };
 

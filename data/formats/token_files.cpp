@@ -112,10 +112,6 @@ TokenFile open_token_file(const std::string& path, Io io) {
   return open_bin_tokens(path, io);
 }
 
-bool is_token_file_name(std::string_view path) {
-  return path.ends_with(".safetensors") || path.ends_with(".npy") || path.ends_with(".bin");
-}
-
 // The name before _SPLIT.bin or _SPLIT_NUMBER.bin, llm.c's names; empty for other names.
 std::string_view shard_prefix(std::string_view file, std::string_view split) {
   if (!file.ends_with(".bin")) return {};
@@ -257,6 +253,10 @@ std::vector<Entry> entries_of(const std::string& spec) {
 }
 
 }  // namespace
+
+bool is_token_file_name(std::string_view path) {
+  return path.ends_with(".safetensors") || path.ends_with(".npy") || path.ends_with(".bin");
+}
 
 bool has_tokens(const std::string& spec) {
   if (!is_folder(spec)) return exists(spec) && is_token_file_name(spec);

@@ -103,6 +103,7 @@ struct TokenData {
   std::vector<std::string> warnings;            // one line each
 };
 
+bool is_token_file_name(std::string_view path);  // one that ends with .bin, .npy or .safetensors
 // Whether `spec` is a folder with a split of tokens, or a .bin, .npy or .safetensors file.
 bool has_tokens(const std::string& spec);
 bool has_val_tokens(const std::string& spec);  // a folder with files of val, or test

@@ -151,6 +151,17 @@ TEST_F(Sample, BeginsAfterAnEndOfTextOnlyIfTheDataHaveIt) {
   }
 }
 
+// One in the folder above the data may have as many tokens, of other text.
+TEST_F(Sample, LooksForATokenizerWhereTheDataWere) {
+  const std::string copy = path("without-tokenizer"), above = path("tokenizer.json");
+  std::filesystem::copy(run_(), copy);
+  std::filesystem::rename(copy + "/tokenizer.json", above);
+  const Ended ended = run({"sample", copy, "--device", "cpu", "--prompt", "cat", "--tokens", "1"});
+  std::filesystem::remove(above);
+  EXPECT_EQ(ended.exit_code, 1) << ended.out;
+  EXPECT_THAT(ended.err, HasSubstr(path("set/tokenizer.json") + ": there is no such tokenizer"));
+}
+
 TEST_F(Sample, NamesMistakesWithTheirFix) {
   const auto refused = [](std::vector<std::string> arguments, int code,
                           const std::string& message) {

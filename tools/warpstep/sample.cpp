@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "data/formats/tokens.h"
 #include "data/text/text_stream.h"
 #include "data/text/tokenizer.h"
 #include "engine/core/clock.h"
@@ -85,8 +86,8 @@ void read_data(const Subject& subject, Language& language) {
     language.has_end = !end->is_boolean() || end->get<bool>();
   const fs::path beside = subject.file().parent_path() / "tokenizer.json";
   const fs::path folder = text("folder");
-  const fs::path of_data =
-      (fs::is_directory(folder) ? folder : folder.parent_path()) / "tokenizer.json";
+  const bool is_file = !fs::is_directory(folder) && data::is_token_file_name(folder.string());
+  const fs::path of_data = (is_file ? folder.parent_path() : folder) / "tokenizer.json";
   if (fs::exists(beside))
     language.file = beside;
   else if (!text("tokenizer").empty())  // else another program made the tokens

@@ -137,10 +137,10 @@ class TokenizerReader {
     const PlainJson& value = optional_member(object, key);
     return value.is_string() ? value.get<std::string>() : std::string();
   }
-  // Absent, null, false or empty: nothing that changes how text is encoded.
+  // Absent, null, false, 0 or empty: nothing that changes how text is encoded.
   void require_absent(const PlainJson& object, const char* key) const {
     const PlainJson& value = optional_member(object, key);
-    if (value.is_null() || value == false || value == "") return;
+    if (value.is_null() || value == false || value == 0 || value == "") return;
     unsupported("has a '{}', which is not supported", key);
   }
   void check_byte_level(const PlainJson& pre_tokenizer) const {

@@ -230,6 +230,8 @@ TEST_F(Text, RefusesFilesThatWouldEncodeOtherwise) {
   EXPECT_THAT(json_refusal("\"BPE\"", "\"Unigram\""), HasSubstr("model.type is not BPE"));
   EXPECT_THAT(json_refusal("\"ignore_merges\": false", "\"ignore_merges\": true"),
               HasSubstr("has a 'ignore_merges'"));
+  EXPECT_THAT(json_refusal("\"dropout\": null", "\"dropout\": 0.1"), HasSubstr("has a 'dropout'"));
+  EXPECT_EQ(json_refusal("\"dropout\": null", "\"dropout\": 0.0"), "");
   EXPECT_THAT(json_refusal("\"add_prefix_space\": false", "\"add_prefix_space\": true"),
               HasSubstr("has a 'add_prefix_space'"));
   EXPECT_THAT(json_refusal("\"use_regex\": true", "\"use_regex\": false"), HasSubstr("use_regex"));

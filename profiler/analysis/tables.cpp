@@ -164,8 +164,8 @@ Table layers_table(const Analysis& analysis) {
 Table calls_table(const Analysis& analysis) {
   Table table{"calls",
               "Calls",
-              fmt::format("In the order of the program; times are per step, FLOPs and bytes "
-                          "per run; {}.{}",
+              fmt::format("In the order of the program; medians and percentiles are of the "
+                          "steps that run a call, FLOPs and bytes per run; {}.{}",
                           peaks_text(analysis.work.peaks), overlaps_text(analysis.work)),
               {{"call", "number"},
                {"title", "call"},
@@ -201,7 +201,7 @@ Table calls_table(const Analysis& analysis) {
                           known(row.implementation),
                           known(row.source),
                           cell(row.count),
-                          row.ns,
+                          row.median_ns,
                           row.p95_ns,
                           cell(row.total_ns),
                           row.share,

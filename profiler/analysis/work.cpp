@@ -265,21 +265,21 @@ std::string bound(const ProgramCall& call, const Peaks& peaks) {
   return compute >= memory ? "compute" : "memory";
 }
 
-// Returns the median in a step that runs it.
-double take_times(const CallTimes& times, const StepIndex& steps, CallRow& row) {
+void take_times(const CallTimes& times, const StepIndex& steps, CallRow& row) {
   row.count = times.count;
   row.total_ns = times.total_ns;
   row.host_ns = times.host_ns;
   const std::size_t zeros = steps.size() - std::min(steps.size(), times.step_ns.size());
   const std::size_t ran = times.step_ns.size();
   // What only some steps run, as the update with --accumulate, has a median of 0, or of its own.
-  const bool is_of_few = 2 * ran <= steps.size() + 1;
-  const double ns = quantile(times.step_ns, is_of_few ? 0 : zeros, 0.5);
-  const double share = ratio(static_cast<double>(ran), static_cast<double>(steps.size()));
-  row.ns = is_of_few ? ns * share : ns;
-  row.p95_ns = quantile(times.step_ns, zeros, 0.95);
+  if (2 * ran <= steps.size() + 1)
+    row.ns = quantile(times.step_ns, 0, 0.5) *
+             ratio(static_cast<double>(ran), static_cast<double>(steps.size()));
+  else
+    row.ns = quantile(times.step_ns, zeros, 0.5);
+  row.median_ns = quantile(times.step_ns, 0, 0.5);
+  row.p95_ns = quantile(times.step_ns, 0, 0.95);
   row.share = ratio(times.divided_ns, static_cast<double>(steps.total_ns()));
-  return ns;
 }
 
 CallRow call_row(std::size_t index, const ProgramCall& call, const CallTimes& times,
@@ -294,12 +294,12 @@ CallRow call_row(std::size_t index, const ProgramCall& call, const CallTimes& ti
               .inputs = call.inputs,
               .flops = call.flops,
               .bytes = call.bytes};
-  const double ns = take_times(times, steps, row);
+  take_times(times, steps, row);
   const double runs =
       ratio(static_cast<double>(times.count), static_cast<double>(times.step_ns.size()));
-  row.flops_per_second = ratio(1e9 * call.flops * runs, ns);
-  row.bytes_per_second = ratio(1e9 * call.bytes * runs, ns);
-  row.of_peak = ratio(least_ns(call.flops, call.bytes, peaks) * runs, ns);
+  row.flops_per_second = ratio(1e9 * call.flops * runs, row.median_ns);
+  row.bytes_per_second = ratio(1e9 * call.bytes * runs, row.median_ns);
+  row.of_peak = ratio(least_ns(call.flops, call.bytes, peaks) * runs, row.median_ns);
   row.bound = bound(call, peaks);
   return row;
 }

@@ -29,13 +29,13 @@ struct CallRow {
   // Median per step; of a call that about half of the steps or fewer run, its median in those
   // times their share.
   double ns = 0;
-  double p95_ns = 0;
-  std::uint64_t host_ns = 0;    // enqueuing
-  double flops = 0, bytes = 0;  // per run
+  double median_ns = 0, p95_ns = 0;  // of the steps that run it
+  std::uint64_t host_ns = 0;         // enqueuing
+  double flops = 0, bytes = 0;       // per run
   // Of the steps' time, of 1. A moment in which several kernels run is divided among them, so that
   // the shares add up to at most 1; their times, which each has in full, may not.
   double share = 0;
-  double flops_per_second = 0, bytes_per_second = 0;  // in `ns`
+  double flops_per_second = 0, bytes_per_second = 0;  // in `median_ns`
   double of_peak = 0;  // of 1: of what its intensity allows; 0: not known
   std::string bound;   // "compute", "memory" or "" when not known
   // "yes"; of a convolution or product "no" or "no: channels are not multiples of 8"; "" of other

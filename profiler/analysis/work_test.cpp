@@ -92,7 +92,10 @@ TEST(Work, ACallThatFewStepsRunHasItsShareOfThem) {
   ASSERT_EQ(work.calls.size(), 4U);
   EXPECT_DOUBLE_EQ(work.calls[0].ns, 20e3);
   EXPECT_DOUBLE_EQ(work.calls[1].ns, 0) << "never ran";
-  EXPECT_DOUBLE_EQ(work.calls[3].ns, 10e3);
+  const CallRow& update = work.calls[3];
+  EXPECT_DOUBLE_EQ(update.ns, 10e3);
+  EXPECT_DOUBLE_EQ(update.median_ns, 40e3) << "of its own two runs, as the percentile";
+  EXPECT_DOUBLE_EQ(update.p95_ns, 40e3);
 }
 
 // In the other steps the optimiser's call returns at once, which is no update; a sum of gradients

@@ -456,7 +456,7 @@ class Plot {
           "transform=\"scale({:.2f})\" d=\"{}\"><title>{}</title></path></svg>\n",
           percent(x), y, phase.css, size, phase.mark,
           escaped(fmt::format(
-              "{}, {}: {}, {}{}", call.title, phase.title, quantity(call.ns, Unit::ns),
+              "{}, {}: {}, {}{}", call.title, phase.title, quantity(call.median_ns, Unit::ns),
               quantity(call.flops_per_second, Unit::per_second_flops),
               call.of_peak > 0 ? ", " + quantity(call.of_peak, Unit::share) + " of its peak"
                                : "")));

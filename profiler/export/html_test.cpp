@@ -152,7 +152,7 @@ TEST(HtmlReport, HasTheTreeOfModulesLongestFirst) {
 TEST(HtmlReport, PrintsNoTimesThatWereNotRecorded) {
   Example bare = cpu_example({.steps = 3, .recorded = 0});
   for (CallRow& call : bare.analysis.work.calls)
-    call.count = call.total_ns = 0, call.ns = call.p95_ns = call.share = 0;
+    call.count = call.total_ns = 0, call.ns = call.median_ns = call.p95_ns = call.share = 0;
   const std::string page = html_report(bare.session, bare.analysis);
   EXPECT_THAT(page, HasSubstr("The times of layers and calls were not recorded: train with "
                               "<code>--profile spans</code>."));

@@ -214,7 +214,7 @@ std::string calls_text(const Work& work, double steps) {
     text += fmt::format(
         "{} {} {:>8} {:>8} {:>7} {:>7} {:>7}\n",
         fitted(call.title.empty() ? "(of no call)" : call.title, 26), fitted(call.phase, 11),
-        quantity(call.ns, Unit::ns), quantity(call.p95_ns, Unit::ns),
+        quantity(call.median_ns, Unit::ns), quantity(call.p95_ns, Unit::ns),
         quantity(call.share, Unit::share),
         call.flops_per_second > 0 ? fmt::format("{:.0f}", call.flops_per_second * 1e-9) : "-",
         call.of_peak > 0 ? quantity(call.of_peak, Unit::share) : "-");

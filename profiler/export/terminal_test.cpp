@@ -167,7 +167,8 @@ TEST(TerminalReport, SaysWhenNothingWasFound) {
 
 TEST(TerminalReport, SaysWhenNoCallHasATime) {
   Example example = cpu_example();
-  for (CallRow& call : example.analysis.work.calls) call.ns = call.p95_ns = 0, call.total_ns = 0;
+  for (CallRow& call : example.analysis.work.calls)
+    call.ns = call.median_ns = call.p95_ns = 0, call.total_ns = 0;
   std::string text = terminal_report(example.session, example.analysis);
   EXPECT_EQ(text.find("Longest"), std::string::npos);
   EXPECT_THAT(text, ::testing::HasSubstr("What to do next"));

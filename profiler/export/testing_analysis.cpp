@@ -70,6 +70,7 @@ Work work(const Session& session, const std::vector<ExampleCall>& calls, double 
          .count = 20,
          .total_ns = static_cast<std::uint64_t>(20 * ns),
          .ns = ns,
+         .median_ns = ns,
          .p95_ns = ns * 1.08,
          .host_ns = 20 * 8000,
          .flops = flops,

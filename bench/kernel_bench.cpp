@@ -44,7 +44,6 @@ void print_help() {
   declare(app, options);
   fmt::print("{}\n", app.help("warpstep_bench"));
   std::fflush(stdout);
-  benchmark::PrintDefaultHelp();
 }
 
 // Of the form --NAME=VALUE, which Google Benchmark parses but does not expose; else the default.
@@ -217,7 +216,10 @@ int main(int argc, char** argv) {
   options.list = wants_list(arguments);
   if (flag_of(arguments, "--benchmark_out_format", "json") == "json")
     options.out = flag_of(arguments, "--benchmark_out", "");
-  benchmark::Initialize(&argc, argv, print_help);
+  // Initialize() then prints its own options and ends. It takes a function that prints only in 1.7.
+  if (std::find(arguments.begin(), arguments.end(), std::string_view("--help")) != arguments.end())
+    print_help();
+  benchmark::Initialize(&argc, argv);
   CLI::App app("", "warpstep_bench");
   declare(app, options);
   return bench::run_program(app, argc, argv, [&] { return run(options); });

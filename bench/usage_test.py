@@ -28,6 +28,8 @@ class Usage(unittest.TestCase):
         for name in PROGRAMS:
             answer = self.call(name, "--help")
             self.assertEqual((answer.returncode, "--help" in answer.stdout), (0, True), (name, answer))
+            if name == "warpstep_bench":  # its own options, then those of Google Benchmark
+                self.assertRegex(answer.stdout, r"(?s)--all_cases.*--benchmark_filter")
 
 
 if __name__ == "__main__":

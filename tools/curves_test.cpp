@@ -84,7 +84,7 @@ CurveData sample() {
 
 // In another process: fontconfig reads its files once.
 TEST_F(CurvesTest, AreDrawnWithoutAWordWhereFontconfigHasNoFiles) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";  // GTEST_FLAG_SET is new in 1.12
   const fs::path png = directory_ / "curves.png";
   EXPECT_EXIT(
       {

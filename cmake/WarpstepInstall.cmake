@@ -40,6 +40,6 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/warpstepConfig.cmake.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/warpstepConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/warpstepConfig.cmake" "${PROJECT_BINARY_DIR}/warpstepConfigVersion.cmake"
-              cmake/WarpstepOps.cmake
+              cmake/WarpstepNvcc.cmake cmake/WarpstepOps.cmake
         DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/warpstep")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -25,6 +25,9 @@ import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools/gpu"))
+import machine  # noqa: E402
+
 CORES = len(os.sched_getaffinity(0))
 SHOWN_LINES = 150  # last lines of the output of a failing test or build
 MAX_OUTPUT_BYTES = 20_000_000  # of a failing test, which may be a program of thousands of cases
@@ -222,8 +225,8 @@ def why_not(tier, counts):
     if tier.name == "cpu-avx512-bf16" and not has_amx():
         return "this CPU has no AMX, so the tier cpu already ran with AVX512_BF16, or without bf16"
     if sum(counts[label] for label in tier.labels) == 0:
-        if tier.name in ("gpu", "plans") and not shutil.which("nvcc"):
-            return "no CUDA toolkit (nvcc is not on PATH), so no CUDA code was built"
+        if tier.name in ("gpu", "plans") and not machine.nvcc():
+            return "no CUDA toolkit (no nvcc on PATH), so no CUDA code was built"
         return "this version has no such tests"
     return None
 

@@ -52,10 +52,15 @@ def staged_in(tree):
     return find_tree(stage) if os.access(str(stage / "bin" / "warpstep"), os.X_OK) else None
 
 
+def nvcc():
+    """CUDA's compiler, where CMake looks for it (cmake/WarpstepNvcc.cmake); None without one."""
+    return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+
+
 def cannot_build(include=("/usr/include", "/usr/local/include")):
     """What building lacks on this machine, in words; None if nothing that tools/setup would have to install."""
     programs = [name for name in ("cmake", "ninja", "g++") if not shutil.which(name)]
-    if not (shutil.which("nvcc") or os.access("/usr/local/cuda/bin/nvcc", os.X_OK)):
+    if not nvcc():
         programs.append("nvcc")
     headers = [name for name in ("fmt/core.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "gtest/gtest.h", "png.h")
                if not any(os.path.exists(os.path.join(folder, name)) for folder in include)]

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What CMake finds and decides: nvcc that is installed later.
+
+    configure_test.py --cmake CMAKE --compiler CXX
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+options = None
+# As CMake's own, whose answer stays in the cache, but any file is a compiler.
+CHECK_LANGUAGE = """
+macro(check_language lang)
+  if(NOT DEFINED CMAKE_${lang}_COMPILER)
+    if(EXISTS "$ENV{CUDACXX}")
+      set(CMAKE_${lang}_COMPILER "$ENV{CUDACXX}")
+    else()
+      set(CMAKE_${lang}_COMPILER NOTFOUND)
+    endif()
+    set(CMAKE_${lang}_COMPILER "${CMAKE_${lang}_COMPILER}" CACHE FILEPATH "")
+  endif()
+endmacro()
+"""
+
+
+class Configure(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "source").mkdir()
+
+    def write(self, name, text):
+        (self.folder / "source" / name).write_text(text)
+
+    def configure(self, *words, source="source", code=0, **variables):
+        """What it prints."""
+        environment = {key: value for key, value in os.environ.items() if key != "CUDACXX"}
+        ran = subprocess.run([options.cmake, "-G", "Ninja", "-S", self.folder / source, "-B", self.folder / "build", *words],
+                             env={**environment, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual(ran.returncode, code, ran.stdout)
+        return ran.stdout
+
+    def test_nvcc_that_is_installed_later_is_found(self):
+        """On PATH, and where CUDA's installers put it, which is not on PATH."""
+        self.write("CheckLanguage.cmake", CHECK_LANGUAGE)
+        self.write("CMakeLists.txt", f"""
+cmake_minimum_required(VERSION 3.25)
+project(found NONE)
+set(CMAKE_MODULE_PATH "${{PROJECT_SOURCE_DIR}}")
+set(CMAKE_FIND_ROOT_PATH "{self.folder}/root")  # all that CMake searches lies below this folder
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM ONLY)
+include("{ROOT}/cmake/WarpstepNvcc.cmake")
+warpstep_find_nvcc()
+message(STATUS "nvcc: ${{CMAKE_CUDA_COMPILER}}")
+""")
+        here = os.environ["PATH"].replace("/usr/local/cuda/bin", "/nowhere")
+        path = f"/opt/cuda/bin:{here}"
+        for folder in ("opt/cuda/bin", "usr/local/cuda/bin"):
+            self.assertIn("nvcc: NOTFOUND", self.configure(PATH=path))
+            nvcc = self.folder / "root" / folder / "nvcc"
+            nvcc.parent.mkdir(parents=True)
+            nvcc.write_text("#!/bin/sh\n")
+            nvcc.chmod(0o755)
+            self.assertIn(f"nvcc: {nvcc}", self.configure(PATH=path))
+            self.assertIn(f"nvcc: {nvcc}", self.configure(PATH=here))
+            nvcc.unlink()
+            (self.folder / "build" / "CMakeCache.txt").unlink()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cmake", default="cmake")
+    parser.add_argument("--compiler", default="c++")
+    options, words = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *words])

@@ -111,10 +111,12 @@ class Session:
 
     def resume(self, folder):
         result, self.outcomes, log = results.load(folder, self.files)
-        for key in ("commit", "version"):
-            if result[key] != self.about[key]:
-                raise ValueError(f"--resume: the results in {folder} are of {key} {result[key]}, these programs are of "
-                                 f"{self.about[key]}; start again without --resume")
+        for was, now, keys in ((result, self.about, ("commit", "version")),
+                               (result["device"], self.about["device"], ("device", "driver", "cuda", "cudnn"))):
+            for key in keys:
+                if was.get(key) != now.get(key):
+                    raise ValueError(f"--resume: the results in {folder} are of {key} {was.get(key)}, this run is of "
+                                     f"{now.get(key)}; start again without --resume")
         running = next((step for step in self.steps if step.name == result["running"]), None)
         if running and log:
             self.outcomes[running.name] = steps.recovered(running, log)

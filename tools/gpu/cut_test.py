@@ -194,6 +194,15 @@ class Cut(standins.Staged):
         (self.out / "results.json").write_text(json.dumps({**kept, "commit": "fedcba987654"}))
         with self.assertRaisesRegex(ValueError, "start again without --resume"):
             self.run_it("--resume")
+        (self.out / "results.json").write_text(json.dumps(kept))
+        for old, new in (("NVIDIA H200", "NVIDIA A100"), ("runtime 13.0", "runtime 13.1"), ("cuDNN 9.19.0", "cuDNN 9.20.0")):
+            self.warpstep(text=standins.DEVICE.replace(old, new))
+            with self.assertRaisesRegex(ValueError, f"of .*{old.split()[1]}.*, .*{new.split()[1]}.*; start again without --resume"):
+                self.run_it("--resume")
+        self.warpstep()
+        with unittest.mock.patch.object(standins.machine, "nvidia_smi", lambda: [{"driver_version": "580.65"}]), \
+                self.assertRaisesRegex(ValueError, "are of driver None, .* 580.65; start again without --resume"):
+            self.run_it("--resume")
         with self.assertRaisesRegex(plan.Unknown, "no step 'kernel_s'; the steps: smoke-ops"):
             self.run_it("--only", "kernel_s")
 

@@ -49,9 +49,10 @@ class Feeder : public BatchSource {
   std::uint64_t samples() const override { return source_.samples(); }
   std::uint64_t steps_per_epoch() const override { return source_.steps_per_epoch(); }
   const Batch& next() override;
-  // A buffer is written only after the steps that read it are done.
+  // A buffer is written only after the steps that read it are done: next() waits for them. So the
+  // trainer may have all launches in flight while it takes the batches of one more.
   int held() const override {
-    return backend_.steps_in_flight() * static_cast<int>(steps_per_launch_) + 1;
+    return (backend_.steps_in_flight() + 1) * static_cast<int>(steps_per_launch_);
   }
   Position position() const override { return next_.position; }
   void seek(Position position) override;

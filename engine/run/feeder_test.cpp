@@ -193,7 +193,7 @@ TEST(Feeder, KeepsTheBatchesOfALaunchUntilItIsDone) {
   Device device;
   SlowSteps steps;
   Feeder feeder(source, device, steps, 4);
-  EXPECT_EQ(feeder.held(), 9);
+  EXPECT_EQ(feeder.held(), 12);
   std::vector<Batch> taken;
   const auto take = [&](std::uint64_t end) {
     while (taken.size() < end) taken.push_back(feeder.next());

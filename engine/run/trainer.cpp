@@ -443,7 +443,9 @@ std::uint64_t Trainer::steps_per_launch() const {
 
 std::size_t Trainer::most_in_flight() const {
   const std::size_t launches = idx(parts_.step.backend().steps_in_flight());
-  return std::min(launches * steps_per_launch(), idx(parts_.data.held() - 1));
+  const std::size_t steps = steps_per_launch();
+  // The next launch takes all of its batches before it is enqueued, on top of those in flight.
+  return std::min(launches * steps, idx(parts_.data.held()) - steps);
 }
 
 // Ranks have the same scores, so they stop alike.

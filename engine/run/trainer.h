@@ -119,7 +119,8 @@ struct TrainOptions {
   bool watch_loss = false;  // else the accuracy
   // Steps that are enqueued as one launch, on a device where steps queue and while the source holds
   // as many batches; at most most_per_launch. A launch ends at a multiple of it in the epoch, and
-  // earlier where the epoch or the run ends or an evaluation or a checkpoint is due.
+  // earlier where the epoch or the run ends or an evaluation or a checkpoint is due. A source that
+  // holds more keeps steps in flight while the next batches are taken, up to two launches.
   std::uint64_t steps_per_launch = 1;
 };
 // The reports of three launches, two of them unfinished, fit into the ring.

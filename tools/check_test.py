@@ -2,11 +2,13 @@
 """tools/check's program: its builds and tests end with it, and it says why nothing ran."""
 import contextlib
 import io
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import unittest.mock
@@ -83,6 +85,31 @@ class Check(unittest.TestCase):
             for process in left:
                 os.kill(process, signal.SIGKILL)
             self.assertEqual(left, [])
+
+    def test_clang_tidy_sees_every_file(self):
+        """A file that shares a compilation with others has no command of its own: it is reported."""
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            for file in ("engine/a.cpp", "data/b.cpp", "kernels/x/x.cuda.cpp", "docs/c.cpp", "build/tidy/generated/version.cpp"):
+                (root / file).parent.mkdir(parents=True)
+                (root / file).touch()
+            compiled = ("engine/a.cpp", "kernels/x/x.cu", "build/tidy/generated/version.cpp")
+            (root / "build/tidy/compile_commands.json").write_text(json.dumps([{"file": str(root / file)} for file in compiled]))
+            self.assertEqual(check_tiers.files_to_tidy(root / "build/tidy", root), ([root / "engine/a.cpp"], [root / "data/b.cpp"]))
+
+    def test_clang_tidy_runs_on_compilations_of_one_file(self):
+        ran, asked = [], []
+        builds = unittest.mock.MagicMock()
+        builds.step.side_effect = lambda *words: asked.append(words) or True
+        files = [check_tiers.ROOT / "engine/core/error.cpp"], [check_tiers.ROOT / "engine/core/cpus.cpp"]
+        with unittest.mock.patch.object(check_tiers, "files_to_tidy", lambda _: files), \
+                unittest.mock.patch.object(check_tiers, "run", lambda command, **_: ran.append(command) or unittest.mock.Mock(returncode=0)), \
+                unittest.mock.patch.dict(os.environ, {"TIDY": "clang-tidy-19"}):
+            result = check_tiers.run_tidy(builds)
+        self.assertIn("-DCMAKE_UNITY_BUILD=OFF", asked[0][2])
+        self.assertEqual([command[-1] for command in ran], [str(files[0][0])])
+        self.assertEqual((result.passed, result.failed), (1, 1))
+        self.assertIn("engine/core/cpus.cpp: no command compiles it", result.notes[0])
 
 
 if __name__ == "__main__":

@@ -325,19 +325,34 @@ def run_tier(tier, builds):
     return result
 
 
+LIBRARIES = ("engine", "kernels", "models", "data", "profiler", "tools")
+# Their files that are compiled only where CUDA's toolkit is, or only where it is not.
+OF_THE_TOOLKIT = re.compile(r"cuda|/cupti|/nccl|/device_trace|_none(_test)?[.]cpp$")
+
+
+def files_to_tidy(folder, root=ROOT):
+    """The files that the commands in a build folder compile, and those of the libraries that none compiles."""
+    commands = json.loads((folder / "compile_commands.json").read_text())
+    ours = {path for path in (pathlib.Path(c["file"]) for c in commands)
+            if path.suffix == ".cpp" and root / "build" not in path.parents}
+    of_libraries = {path for library in LIBRARIES for path in (root / library).rglob("*.cpp")}
+    return sorted(ours), sorted(path for path in of_libraries - ours if not OF_THE_TOOLKIT.search(str(path.relative_to(root))))
+
+
 def run_tidy(builds):
-    if not builds.build("release", ()):
-        return Result(failed=1, notes=["  FAILED: the build failed"])
-    commands = json.loads((ROOT / "build/release/compile_commands.json").read_text())
-    ours = [c["file"] for c in commands if not c["file"].startswith(str(ROOT / "build"))]
+    folder = ROOT / "build" / "tidy"  # where a command compiles one file
+    if not builds.step("tidy", "configure", ["cmake", "--preset", "release", "-B", str(folder), "-DWARPSTEP_TESTS=ON",
+                                             "-DCMAKE_UNITY_BUILD=OFF"]):
+        return Result(failed=1, notes=["  FAILED: CMake could not configure"])
+    ours, unseen = files_to_tidy(folder)
 
     def tidy(file):
-        return file, run([os.environ["TIDY"], "--quiet", "-p", str(ROOT / "build/release"), file],
-                         capture_output=True, text=True, errors="replace")
+        return file, run([os.environ["TIDY"], "--quiet", "-p", str(folder), str(file)], capture_output=True, text=True, errors="replace")
 
-    result, began = Result(), time.monotonic()
+    began = time.monotonic()
+    result = Result(failed=len(unseen), notes=[f"  FAILED {file.relative_to(ROOT)}: no command compiles it" for file in unseen])
     with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
-        for file, ran in pool.map(tidy, sorted(set(ours))):
+        for file, ran in pool.map(tidy, ours):
             good = ran.returncode == 0
             result.passed += good
             result.failed += not good

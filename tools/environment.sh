@@ -44,8 +44,8 @@ tidy_name() {
   return 1
 }
 
-# tools/setup installs a CMake there if the system's is too old.
-[ ! -x "$root/.cache/cmake/bin/cmake" ] || export PATH="$root/.cache/cmake/bin:$PATH"
+# tools/setup installs a CMake there if the system's is too old. After the checkout was moved it does not run.
+! "$root/.cache/cmake/bin/cmake" --version >/dev/null 2>&1 || export PATH="$root/.cache/cmake/bin:$PATH"
 use_compiler || true
 # Warnings are errors only with the compiler version that the code is kept clean for; other versions have other warnings.
 case $(gcc_version "${CXX:-g++}") in

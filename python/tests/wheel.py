@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 
 SKIPPED = 77
 PACKAGES = ["pip>=22.1", "scikit-build-core>=0.10", "nanobind>=2.4", "ninja", "numpy", "pandas", "pytest"]
@@ -48,6 +49,20 @@ def expected_tag():
     return "-cp312-abi3-" if stable else f"-cp{major}{minor}-cp{major}{minor}"
 
 
+def missing_in_archive(python, source, folder):
+    """The files of the tree that the source archive lacks; those that `pip install` compiles must be there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    make = "import sys, scikit_build_core.build as build; build.build_sdist(sys.argv[1])"
+    if run(python, "-c", make, folder, cwd=source) != 0:
+        return ["pyproject.toml: no archive was made"]
+    archive, = folder.glob("warpstep-*.tar.gz")
+    with tarfile.open(archive) as files:
+        packed = {name.partition("/")[2] for name in files.getnames()}
+    sys.path.insert(0, str(source / "tests/style"))
+    import source_tree
+    return sorted(set(source_tree.files(source)) - packed)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=pathlib.Path)
@@ -73,6 +88,10 @@ def main():
         print(f"{wheel.name}: should be a wheel for {expected_tag()}")
         return 1
     if run(python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel) != 0:
+        return 1
+    lacking = missing_in_archive(python, source, work / "sdist")
+    if lacking:
+        print("the source archive lacks", *lacking)
         return 1
     # From elsewhere, so that the installed package is what is imported.
     tests = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "python" / "tests", cwd=work)

@@ -113,15 +113,22 @@ def main():
     shutil.rmtree(arguments.work, ignore_errors=True)
     prefix = arguments.work / "a prefix"
     tool = [str(ROOT / "tools/install"), "--prefix", str(prefix)]
+    refused = subprocess.run([*tool, "--build", arguments.build], env={**os.environ, "DESTDIR": str(arguments.work / "dest")},
+                             check=False, capture_output=True, text=True)
+    check(refused.returncode == 2 and "DESTDIR is set" in refused.stderr, f"with DESTDIR: {refused}")
+    gone = pathlib.Path(arguments.build) / "tools/share/man/man1/warpstep-gone.1"  # of a command that an earlier build had
+    gone.parent.mkdir(parents=True, exist_ok=True)
+    gone.touch()
     said = output(*tool, "--build", arguments.build)
-    check("not on PATH" in said and f"export PATH={prefix}/bin" in said, said)
-    environment = {**os.environ, "PATH": f"{prefix}/bin:{os.environ['PATH']}"}
-    environment.pop("LD_LIBRARY_PATH", None)
-    check(output("warpstep", "--version", env=environment).startswith("warpstep "), "the command does not run")
+    check(not (prefix / "share/man/man1" / gone.name).exists(), "the man page of a command that was removed is installed")
+    check("not on PATH" in said, said)
+    environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    ran = output("bash", "-euc", f"{said.splitlines()[-1]}\ncommand -v warpstep; warpstep --version", env=environment)
+    check(ran.startswith(f"{prefix}/bin/warpstep\nwarpstep "), f"as the last line says, the command does not run: {said}{ran}")
     check_completion(prefix)
     check_pages(prefix)
     (prefix / "share/mine").write_text("kept")
-    output(*tool, "--uninstall")
+    output("bash", "-euc", said.splitlines()[0].partition("remove them with: ")[2], cwd=ROOT)
     left = files_in(prefix)
     check(left == ["share/mine"], f"after --uninstall there is {left}")
     check_one_over_another(arguments.work)

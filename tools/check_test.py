@@ -86,6 +86,29 @@ class Check(unittest.TestCase):
                 os.kill(process, signal.SIGKILL)
             self.assertEqual(left, [])
 
+    def test_a_process_that_cannot_be_ended_does_not_save_the_others(self):
+        """As one of sudo."""
+        program = f"""
+import contextlib, os, subprocess, sys; sys.path.insert(0, {str(HERE / "gpu")!r})
+import guard
+sleeps = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
+protected, kill = sleeps[0].pid, os.kill
+def refuse(process, number):
+    if process == protected:
+        raise PermissionError
+    kill(process, number)
+os.kill = refuse
+try:
+    guard.end_descendants(limit_s=1)
+finally:
+    print(os.path.exists(f"/proc/{{protected}}"), *(os.path.exists(f"/proc/{{each.pid}}") for each in sleeps[1:]))
+    for each in sleeps:
+        with contextlib.suppress(ProcessLookupError):
+            kill(each.pid, 9)
+"""
+        ran = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, check=False)
+        self.assertEqual(ran.stdout.split(), ["True", "False", "False"], ran.stderr)
+
     def test_clang_tidy_sees_every_file(self):
         """A file that shares a compilation with others has no command of its own: it is reported."""
         with tempfile.TemporaryDirectory() as name:

@@ -52,7 +52,7 @@ def end_descendants(limit_s=5):
         for process in left:
             try:
                 os.kill(process, signal.SIGKILL)
-            except ProcessLookupError:
+            except (ProcessLookupError, PermissionError):  # a setuid program's, as sudo's, cannot be ended: the others can
                 pass
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:

@@ -124,7 +124,7 @@ void Trainer::begin(const Progress& progress) {
   const StepState state = parts_.step.store().step_state();
   first_step_ = state.step - static_cast<std::int64_t>(progress.step);
   begun_ = state.update != 0 ? 0 : static_cast<std::uint64_t>(state.micro_step) + 1;
-  saved_ = progress.step > 0;
+  saved_ = progress.step > 0 && std::exchange(unsaved_step_, 0) != progress.step;
 }
 
 // Runs steps to the next one after which the epoch or the run ends or a checkpoint is due, or until
@@ -136,12 +136,17 @@ void Trainer::train(Progress& progress, const std::atomic<bool>& stop) {
   observed_ns_ = 0;
   saved_ = false;
   bool due = false;
-  do {
-    due = launch(progress);
-    const std::size_t most = due ? 0 : most_in_flight();
-    while (flights_.size() > most) land(progress, stop);
-  } while (!due && !stops(stop));
-  while (!flights_.empty()) land(progress, stop);
+  try {
+    do {
+      due = launch(progress);
+      const std::size_t most = due ? 0 : most_in_flight();
+      while (flights_.size() > most) land(progress, stop, parts_.observers);
+    } while (!due && !stops(stop));
+    while (!flights_.empty()) land(progress, stop, parts_.observers);
+  } catch (...) {
+    land_rest(progress, stop);
+    throw;
+  }
   if (broken_.empty()) return;
   if (progress.step > 0 && !parts_.communicator) save(progress);
   throw BrokenData(broken_);
@@ -170,6 +175,9 @@ bool Trainer::launch(const Progress& progress) {
     broken_ = error.what();
     flights_.resize(first);  // the batches of this launch are not trained on
     return true;
+  } catch (...) {
+    flights_.resize(first);
+    throw;
   }
   now_at(Activity::Kind::step, launched.step);
   const std::uint64_t begin = taken_ns_;
@@ -224,19 +232,36 @@ const Batch& Trainer::next_batch() {
   return parts_.data.next();
 }
 
+// After an exception: the device runs what was enqueued. A job of ranks is over, and its steps may
+// wait for one that has left. A step of which only some calls were enqueued spoils the weights.
+void Trainer::land_rest(Progress& progress, const std::atomic<bool>& stop) {
+  if (parts_.communicator) return;
+  try {
+    parts_.step.stream().wait();
+    while (!flights_.empty() && flights_.front().mark) land(progress, stop, {});
+    if (flights_.empty()) unsaved_step_ = progress.step;
+    if (epoch_ends(progress)) {
+      progress.next = {progress.next.epoch + 1, 0};
+      progress.epoch_score = {};
+    }
+  } catch (const Error&) {  // a step that has diverged, or the device: the first exception counts
+  }
+}
+
 // Waits for the oldest step in flight, and records and reports its results.
-void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
+void Trainer::land(Progress& progress, const std::atomic<bool>& stop,
+                   std::span<TrainObserver* const> observers) {
   const Flight flight = flights_.front();
   now_at(Activity::Kind::results, progress.step + 1);
   record::Span report(report_name);
-  parts_.step.stream().wait_for(flight.mark);
-  flights_.erase(flights_.begin());
+  parts_.step.stream().wait_for(*flight.mark);
   const StepRecord record = record_of(progress, flight, stop);
   if (flight.before == 0) observed_ns_ = 0;  // it has those since the launch before
   const std::uint64_t read_ns = flight.before == 0 ? landed_ns_ : now_ns();
   report.end(read_ns);
   skipped_in_a_row_ = record.overflow ? skipped_in_a_row_ + 1 : 0;
   require_sound(record, scales_loss_, skipped_in_a_row_, has_trust_);
+  flights_.erase(flights_.begin());
   last_step_end_ns_ = record.end_ns;
 
   progress.step = record.step;
@@ -246,7 +271,7 @@ void Trainer::land(Progress& progress, const std::atomic<bool>& stop) {
   ++epoch_.steps;
   epoch_.count += record.count;
   record::Span span(observers_name, 0, read_ns);
-  for (TrainObserver* observer : parts_.observers) observer->on_step(record);
+  for (TrainObserver* observer : observers) observer->on_step(record);
   const std::uint64_t observed = now_ns();
   span.end(observed);
   observed_ns_ += observed - read_ns;
@@ -348,10 +373,10 @@ StepTimes Trainer::times_of(const StepRecord& record, const StepReport& report,
 void Trainer::end_epoch(Progress& progress) {
   progress.next = {progress.next.epoch + 1, 0};
   epoch_.epoch = progress.next.epoch;
-  epoch_.step = progress.step;
-  epoch_.score = progress.epoch_score;
+  epoch_.step = unsaved_step_ = progress.step;  // an observer may throw
+  epoch_.score = std::exchange(progress.epoch_score, {});
   for (TrainObserver* observer : parts_.observers) observer->on_epoch(epoch_);
-  progress.epoch_score = {};
+  unsaved_step_ = 0;
   epoch_ = {};
   if (parts_.data.position() != progress.next)
     parts_.data.seek(progress.next);  // an epoch cut short by limit_batches

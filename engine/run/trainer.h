@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/core/batch.h"
@@ -158,15 +159,19 @@ class Trainer {
   // saves the progress. Throws UsageError if a parameter of the step was never set (its store is
   // new), NumericError when the run has diverged (require_sound), BrokenData where a batch cannot
   // be read, after the steps before it were saved, DataError from saving or when `progress` does
-  // not fit the data; files saved earlier remain.
+  // not fit the data; files saved earlier remain. Where an observer's on_step() or the source
+  // throws, a device still runs the steps in flight: `progress` has them, too, although no observer
+  // is notified of them, and the next run() saves them and continues after them; a Feeder or loader
+  // that threw gives batches again after a seek() to another place. `progress` ends before a step
+  // that has diverged. A job of several ranks cannot continue.
   Outcome run(Progress& progress, const std::atomic<bool>& stop);
 
  private:
   // A step that was enqueued and has not reported yet.
   struct Flight {
-    std::uint64_t mark = 0;
-    std::int64_t count = 0;  // of the batch
-    double weight = 0;       // of its labels
+    std::optional<std::uint64_t> mark;  // of the end of its launch, when that is enqueued
+    std::int64_t count = 0;             // of the batch
+    double weight = 0;                  // of its labels
     std::uint64_t wait_ns = 0;
     std::uint64_t copy_wait_ns = 0;
     std::uint64_t launch_ns = 0;  // of this thread
@@ -188,7 +193,9 @@ class Trainer {
   Score of_all_ranks(const Score& own, const std::atomic<bool>& stop,
                      std::uint32_t* overflow = nullptr);
   const Batch& next_batch();
-  void land(Progress& progress, const std::atomic<bool>& stop);
+  void land(Progress& progress, const std::atomic<bool>& stop,
+            std::span<TrainObserver* const> observers);
+  void land_rest(Progress& progress, const std::atomic<bool>& stop);
   StepRecord record_of(const Progress& progress, const Flight& flight,
                        const std::atomic<bool>& stop);
   StepTimes times_of(const StepRecord& record, const StepReport& report,
@@ -223,6 +230,7 @@ class Trainer {
   bool scales_loss_ = false, has_trust_ = false;
   std::uint64_t accumulate_ = 1;        // steps per update
   bool saved_ = false;                  // the last checkpoint has all of the progress
+  std::uint64_t unsaved_step_ = 0;      // at which an exception ended the run
   std::int64_t first_step_ = 0;         // of the step state when the run's was 0
   std::uint64_t begun_ = 0;             // steps, counted from one whose gradients are summed afresh
   std::uint64_t skipped_in_a_row_ = 0;  // steps without an update, up to the last one

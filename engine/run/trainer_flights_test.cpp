@@ -1,10 +1,17 @@
-// Steps that are in flight on a device: which batches they may still read.
+// Steps that are in flight on a device: which batches they may still read, and what becomes of them
+// where an exception ends the run.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "engine/core/error.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
 #include "engine/run/trainer.h"
@@ -12,6 +19,12 @@
 
 namespace warpstep {
 namespace {
+
+using testing::ElementsAre;
+
+struct Thrown : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // Batches of one grey image, ten per epoch, in `held` slots in turn. Counts those that it
 // overwrites before their steps are known to be done.
@@ -23,6 +36,7 @@ class Slots final : public BatchSource {
   std::uint64_t steps_per_epoch() const override { return 10; }
   int held() const override { return held_; }
   const Batch& next() override {
+    if (position_ == throws_at) throw Thrown("planted in the source");
     if (++taken > landed + idx(held_)) ++overwritten;
     std::vector<std::uint8_t>& slot = slots_[taken % slots_.size()];
     std::ranges::fill(slot, static_cast<std::uint8_t>(99 + 10 * position_.step));
@@ -38,6 +52,7 @@ class Slots final : public BatchSource {
   void seek(Position position) override { position_ = position; }
 
   std::uint64_t taken = 0, landed = 0, overwritten = 0;
+  std::optional<Position> throws_at;
 
  private:
   int held_;
@@ -60,32 +75,58 @@ std::shared_ptr<Backend> device() {
   return std::make_shared<testing_support::DeferredBackend>(open_backend("ref"), 2);
 }
 
-// A run with an observer.
+// A run with an observer that may throw.
 struct FlyingRun final : TrainObserver {
   FlyingRun(std::shared_ptr<Backend> on, int held)
       : backend(std::move(on)), step(small_step(), backend), data(held) {
     step.store().initialize(1);
   }
-  void on_step(const StepRecord&) override {
+  void on_step(const StepRecord& record) override {
     ++data.landed;
+    notified.push_back(record.step);
     most_ahead = std::max(most_ahead, data.taken - data.landed);
+    if (record.step != throws_at) return;
+    throws_at = 0;
+    throw Thrown("planted in an observer");
   }
-  void train(const TrainOptions& options) {
-    Trainer({.step = step, .data = data, .observers = {this}}, options).run(progress, false);
+  void on_epoch(const EpochRecord& record) override {
+    counts.push_back(record.score.count);
+    if (record.epoch != throws_after_epoch) return;
+    throws_after_epoch = 0;
+    throw Thrown("planted in an observer");
+  }
+  Trainer trainer(const TrainOptions& options) {
+    return Trainer({.step = step,
+                    .data = data,
+                    .observers = {this},
+                    .save =
+                        [this](const Progress& at) {
+                          saved.push_back(at.step);
+                          return std::filesystem::path();
+                        }},
+                   options);
+  }
+  std::vector<std::vector<float>> weights() {
+    std::vector<std::vector<float>> all;
+    for (std::size_t p = 0; p < step.store().parameters().size(); ++p)
+      all.push_back(step.store().read(p));
+    return all;
   }
 
   std::shared_ptr<Backend> backend;
   Program step;
   Slots data;
   Progress progress;
-  std::uint64_t most_ahead = 0;
+  std::uint64_t throws_at = 0, most_ahead = 0, throws_after_epoch = 0;
+  std::vector<std::uint64_t> notified, saved;
+  std::vector<std::int64_t> counts;  // of the epochs' scores
 };
 
 TEST(Flights, ReadNoBatchThatTheSourceOverwrites) {
   for (std::uint64_t steps = 1; steps <= 8; ++steps)
     for (int held = 1; held <= 8; ++held) {
       FlyingRun run(device(), held);
-      run.train({.epochs = 3, .steps_per_launch = steps});
+      run.trainer({.epochs = 3, .steps_per_launch = steps}).run(run.progress, false);
       EXPECT_EQ(run.data.overwritten, 0U) << steps << " steps a launch, " << held << " held";
       EXPECT_EQ(run.data.landed, 30U);
     }
@@ -95,9 +136,144 @@ TEST(Flights, ReadNoBatchThatTheSourceOverwrites) {
 TEST(Flights, AreTwoLaunchesWhereTheSourceHoldsThree) {
   for (std::uint64_t steps = 1; steps <= 3; ++steps) {
     FlyingRun run(device(), static_cast<int>(3 * steps));
-    run.train({.epochs = 3, .steps_per_launch = steps});
+    run.trainer({.epochs = 3, .steps_per_launch = steps}).run(run.progress, false);
     EXPECT_EQ(run.most_ahead, 3 * steps - 1) << "when the first of three has landed";
     EXPECT_EQ(run.data.overwritten, 0U);
+  }
+}
+
+// Steps of both backends; 25 end in the middle of an epoch.
+struct Flown {
+  std::shared_ptr<Backend> (*open)();
+  int held;
+  TrainOptions options;
+};
+
+std::vector<Flown> flown() {
+  const auto host = +[] { return open_backend("ref"); };
+  return {{host, 1, {.epochs = 0, .max_steps = 25}},
+          {device, 3, {.epochs = 0, .max_steps = 25}},
+          {device, 6, {.epochs = 0, .max_steps = 25, .steps_per_launch = 2}}};
+}
+
+// The run up to the exception, and that its progress has what the device has done.
+void expect_thrown(FlyingRun& run, Trainer& trainer) {
+  EXPECT_THROW(trainer.run(run.progress, false), Thrown);
+  EXPECT_EQ(run.step.store().step_state().step, static_cast<std::int64_t>(run.progress.step));
+  EXPECT_EQ(run.progress.next, (Position{run.progress.step / 10, run.progress.step % 10}));
+}
+
+void expect_rest(FlyingRun& run, Trainer& trainer, const FlyingRun& whole,
+                 const std::vector<std::vector<float>>& weights) {
+  EXPECT_EQ(trainer.run(run.progress, false), Outcome::finished);
+  EXPECT_EQ(run.progress.step, 25U);
+  EXPECT_EQ(run.weights(), weights);
+  EXPECT_EQ(run.data.position(), whole.data.position());
+  EXPECT_EQ(run.saved.back(), 25U);
+}
+
+TEST(Flights, CountWhereAnObserverThrows) {
+  for (const Flown& flown : flown()) {
+    FlyingRun whole(flown.open(), flown.held);
+    whole.trainer(flown.options).run(whole.progress, false);
+    // In an epoch, with its last steps in flight, at its end, with the run's last steps in flight,
+    // and at its end.
+    for (const std::uint64_t at : {5, 8, 10, 23, 25}) {
+      SCOPED_TRACE(fmt::format("{}, held {}, step {}", whole.backend->describe(), flown.held, at));
+      FlyingRun run(flown.open(), flown.held);
+      Trainer trainer = run.trainer(flown.options);
+      run.throws_at = at;
+      expect_thrown(run, trainer);
+      EXPECT_GE(run.progress.step, at);
+      EXPECT_EQ(run.notified.back(), at);
+      expect_rest(run, trainer, whole, whole.weights());
+      EXPECT_TRUE(std::ranges::is_sorted(run.notified, std::less_equal<>())) << "each once";
+      EXPECT_THAT(run.counts, testing::Each(10));
+    }
+  }
+}
+
+TEST(Flights, LoseNoCheckpointAndNoScoreWhereAnObserverOfEpochsThrows) {
+  for (const Flown& flown : flown()) {
+    FlyingRun whole(flown.open(), flown.held), run(flown.open(), flown.held);
+    whole.trainer(flown.options).run(whole.progress, false);
+    Trainer trainer = run.trainer(flown.options);
+    run.throws_after_epoch = 1;
+    expect_thrown(run, trainer);
+    expect_rest(run, trainer, whole, whole.weights());
+    EXPECT_EQ(run.saved, whole.saved);
+    EXPECT_THAT(run.counts, testing::Each(10));
+  }
+}
+
+TEST(Flights, CountWhereTheSourceThrows) {
+  for (const Flown& flown : flown()) {
+    FlyingRun whole(flown.open(), flown.held), run(flown.open(), flown.held);
+    whole.trainer(flown.options).run(whole.progress, false);
+    Trainer trainer = run.trainer(flown.options);
+    run.data.throws_at = Position{0, 7};
+    expect_thrown(run, trainer);
+    EXPECT_EQ(run.progress.step, flown.options.steps_per_launch == 1 ? 7U : 6U);
+    run.data.throws_at.reset();
+    expect_rest(run, trainer, whole, whole.weights());
+  }
+}
+
+// The last checkpoint stays one from which the run can continue.
+TEST(Flights, AreNotSavedAfterAStepThatDiverged) {
+  for (const Flown& flown : flown()) {
+    FlyingRun run(flown.open(), flown.held);
+    struct Spoil final : TrainObserver {
+      explicit Spoil(Store& of) : store(of) {}
+      void on_step(const StepRecord& record) override {
+        if (record.step != 4) return;
+        store.write(0, std::vector<float>(store.read(0).size(), NAN));
+      }
+      Store& store;
+    } spoil(run.step.store());
+    Trainer trainer({.step = run.step,
+                     .data = run.data,
+                     .observers = {&run, &spoil},
+                     .save =
+                         [&](const Progress& at) {
+                           run.saved.push_back(at.step);
+                           return std::filesystem::path();
+                         }},
+                    flown.options);
+    EXPECT_THROW(trainer.run(run.progress, false), NumericError);
+    EXPECT_EQ(run.progress.step, run.notified.back());
+    EXPECT_THROW(trainer.run(run.progress, false), NumericError);
+    EXPECT_THAT(run.saved, ElementsAre());
+  }
+}
+
+TEST(Flights, AreNotSavedWithAStepOfWhichSomeCallsRan) {
+  struct Torn final : Runner {
+    explicit Torn(Program& program) : Runner(program), eager(eager_runner(program)) {}
+    void run() override {
+      if (++steps != 4) return eager->step();
+      program_.enqueue(0);
+      throw Thrown("planted in a call");
+    }
+    std::unique_ptr<Runner> eager;
+    int steps = 0;
+  };
+  for (const Flown& flown : flown()) {
+    FlyingRun run(flown.open(), flown.held);
+    Torn runner(run.step);
+    Trainer trainer({.step = run.step,
+                     .data = run.data,
+                     .runner = &runner,
+                     .save =
+                         [&](const Progress& at) {
+                           run.saved.push_back(at.step);
+                           return std::filesystem::path();
+                         }},
+                    flown.options);
+    EXPECT_THROW(trainer.run(run.progress, false), Thrown);
+    EXPECT_EQ(run.progress.step, flown.options.steps_per_launch == 1 ? 3U : 2U);
+    trainer.run(run.progress, false);
+    EXPECT_THAT(run.saved, ElementsAre(10, 20, 25));
   }
 }
 

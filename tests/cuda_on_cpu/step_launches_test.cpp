@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -71,9 +72,11 @@ Graph small_network(const Backend& backend, StepOptions options) {
 }
 
 // Trains over 17 steps with evaluations and checkpoints in between, and keeps all that is reported
-// of them but times. Asked to stop in step `stop_at`, it continues.
+// of them but times. Asked to stop in step `stop_at`, or ended by an exception of an observer in
+// step `throw_at`, it continues.
 struct LaunchedRun final : TrainObserver {
-  LaunchedRun(std::uint64_t steps_per_launch, std::uint64_t stop_at) : stop_at_(stop_at) {
+  LaunchedRun(std::uint64_t steps_per_launch, std::uint64_t stop_at, std::uint64_t throw_at = 0)
+      : stop_at_(stop_at), throw_at_(throw_at) {
     const auto backend = open_tested_backend(launched_backend);
     StepOptions options{.precision = Precision::fp16, .statistics = true};
     options.update.accumulate = 2;
@@ -102,6 +105,10 @@ struct LaunchedRun final : TrainObserver {
                      .steps_per_launch = steps_per_launch});
     Progress progress;
     fake_cuda::reset_counts();
+    if (throw_at > 0) {
+      EXPECT_THROW(trainer.run(progress, stop_), std::runtime_error);
+      EXPECT_EQ(step.program.store().step_state().step, static_cast<std::int64_t>(progress.step));
+    }
     while (trainer.run(progress, stop_) == Outcome::interrupted) {
       stopped_at = progress.step;
       stop_ = false;
@@ -119,6 +126,9 @@ struct LaunchedRun final : TrainObserver {
     EXPECT_EQ(r.times.total_ns(), r.end_ns - r.begin_ns);
     EXPECT_GT(r.times.kernels_ns, 0U) << "step " << r.step;
     if (r.step == stop_at_) stop_ = true;
+    if (r.step != throw_at_) return;
+    throw_at_ = 0;
+    throw std::runtime_error("planted");
   }
   void on_evaluation(const EvaluationRecord& r) override {
     reported += fmt::format("evaluation {} {}\n", r.step, r.score.loss_sum);
@@ -129,7 +139,7 @@ struct LaunchedRun final : TrainObserver {
   std::uint64_t launches = 0, stopped_at = 0;
 
  private:
-  std::uint64_t stop_at_;
+  std::uint64_t stop_at_, throw_at_;
   std::atomic<bool> stop_{false};
 };
 
@@ -144,6 +154,15 @@ TEST(CudaStep, HasTheSameBitsInALaunchOfSeveral) {
   EXPECT_EQ(stopped.stopped_at, 10U) << "the launch of step 8 is finished";
   EXPECT_EQ(stopped.reported, one.reported);
   EXPECT_EQ(stopped.saved, one.saved);
+}
+
+TEST(CudaStep, InFlightCountsWhereAnObserverThrows) {
+  const LaunchedRun whole(1, 99);
+  for (const std::uint64_t steps : {1, 4})
+    for (const std::uint64_t at : {5, 8, 16}) {
+      const LaunchedRun thrown(steps, 99, at);
+      EXPECT_EQ(thrown.saved.at(17), whole.saved.at(17)) << steps << " a launch, step " << at;
+    }
 }
 
 // The host waits for all batches of a launch before it: none of that may get lost.

@@ -86,7 +86,8 @@ void launch(const char* name, void (*kernel)(Params...), const LaunchShape& shap
         name);
 #else
   simt::launch(
-      name, shape.grid, shape.block, shape.shared_bytes, shape.stream,
+      name, reinterpret_cast<const void*>(kernel), shape.grid, shape.block, shape.shared_bytes,
+      shape.stream,
       [kernel, ... copies = static_cast<Params>(std::forward<Args>(args))] { kernel(copies...); });
 #endif
 }

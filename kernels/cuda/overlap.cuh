@@ -44,7 +44,8 @@ void launch_next(const char* name, void (*kernel)(Params...), const LaunchShape&
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...),
         name);
 #else
-  simt::launch(name, shape.grid, shape.block, shape.shared_bytes, shape.stream,
+  simt::launch(name, reinterpret_cast<const void*>(kernel), shape.grid, shape.block,
+               shape.shared_bytes, shape.stream,
                [name, kernel, ... copies = static_cast<Params>(std::forward<Args>(args))] {
                  kernel(copies...);
                  if (!simt::has_awaited())

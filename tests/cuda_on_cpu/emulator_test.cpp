@@ -311,6 +311,10 @@ __global__ void hold_shared(int bytes) {
   dynamic_shared<char>()[bytes - 1] = 1;
 }
 
+__global__ void hold_shared_also(int bytes) {
+  dynamic_shared<char>()[bytes - 1] = 2;
+}
+
 TEST(EmulatorShapes, AreRefusedAsADeviceRefusesThem) {
   int visits = 0;
   const auto expect_refused = [&](const LaunchShape& shape) {
@@ -355,6 +359,8 @@ TEST(EmulatorShapes, MoreSharedMemoryIsAMatterOfOptingIn) {
   EXPECT_EQ(cudaFuncSetAttribute(kernel, most, bytes + 1), cudaErrorInvalidValue);
   EXPECT_EQ(cudaFuncSetAttribute(kernel, most, bytes), cudaSuccess);
   launch("hold_shared", hold_shared, shape, bytes);
+  EXPECT_THROW(launch("hold_shared_also", hold_shared_also, shape, bytes), DeviceError)
+      << "each kernel opts in for itself";
 }
 
 TEST(DeviceMath, AgreesWithItsDefinition) {

@@ -184,12 +184,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device)
     return status != cudaSuccess ? status : fake::attribute(s, value, which);
   });
 }
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute which, int value) {
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, int value) {
   return call("cudaFuncSetAttribute", [=](State& s) {
     if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     const auto most = static_cast<int>(fake::properties(s).sharedMemPerBlockOptin);
     if (value < 0 || value > most) return cudaErrorInvalidValue;
-    warpstep::simt::allow_shared_bytes(static_cast<std::size_t>(value));
+    warpstep::simt::allow_shared_bytes(kernel, static_cast<std::size_t>(value));
     return cudaSuccess;
   });
 }

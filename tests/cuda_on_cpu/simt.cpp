@@ -84,7 +84,7 @@ class Machine {
 void Machine::run(dim3 grid, dim3 block, std::size_t shared_bytes,
                   const std::function<void()>& thread) {
   const std::lock_guard lock(turn_);
-  if (check_shape(grid, block, shared_bytes) != cudaSuccess)
+  if (check_shape(grid, block) != cudaSuccess)
     throw Error("no device takes a launch of this shape");
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   if (blocks > 0xffffffffU) throw Error("more blocks than a CPU gets through");

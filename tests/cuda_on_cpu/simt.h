@@ -37,9 +37,10 @@ struct Error : std::runtime_error {
 };
 
 // CUDA's status for a launch of this shape: cudaSuccess, or the reason of its refusal.
-cudaError_t check_shape(dim3 grid, dim3 block, std::size_t shared_bytes);
-// The most dynamic shared memory of a block: 48 KiB until a kernel opts in to more.
-void allow_shared_bytes(std::size_t bytes);
+cudaError_t check_shape(dim3 grid, dim3 block);
+// The most dynamic shared memory of a kernel's block on the current device: 48 KiB until it opts in
+// to more. `kernel` is the function's address.
+void allow_shared_bytes(const void* kernel, std::size_t bytes);
 
 // Runs `thread` once for each thread of the grid. Throws Error and everything that `thread` throws.
 // Launches of several host threads take turns.
@@ -52,13 +53,13 @@ void set_schedule(std::uint64_t seed);
 std::uint64_t schedule();
 
 // Enqueues a kernel on a stream of the emulated runtime, which defines it (launch.cpp).
-cudaError_t enqueue(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
-                    cudaStream_t stream, std::function<void()> thread);
+cudaError_t enqueue(const char* name, const void* kernel, dim3 grid, dim3 block,
+                    std::size_t shared_bytes, cudaStream_t stream, std::function<void()> thread);
 
 // Called by kernels/cuda/launch.cuh.
-inline void launch(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes,
-                   cudaStream_t stream, std::function<void()> thread) {
-  cuda::check(enqueue(name, grid, block, shared_bytes, stream, std::move(thread)), name);
+inline void launch(const char* name, const void* kernel, dim3 grid, dim3 block,
+                   std::size_t shared_bytes, cudaStream_t stream, std::function<void()> thread) {
+  cuda::check(enqueue(name, kernel, grid, block, shared_bytes, stream, std::move(thread)), name);
 }
 
 // Everything below is for the device functions, inside a run.

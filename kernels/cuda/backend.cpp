@@ -6,8 +6,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 #include "engine/core/error.h"
 #include "engine/core/version.h"
@@ -104,9 +106,18 @@ void use_device(const Settings& settings) {
 // Large enough for the bandwidth of a link, small enough that little remains to be exchanged when
 // the backward half ends; PyTorch's default.
 std::size_t bucket_bytes() {
-  constexpr double mib = 1 << 20, by_default = 25;
-  const char* chosen = std::getenv("WARPSTEP_BUCKET_MIB");
-  return static_cast<std::size_t>((chosen ? std::max(0.0, std::atof(chosen)) : by_default) * mib);
+  constexpr double mib = 1 << 20, by_default = 25, most = 65'536;
+  const char* const chosen = std::getenv("WARPSTEP_BUCKET_MIB");
+  if (!chosen) return static_cast<std::size_t>(by_default * mib);
+  double value = -1;
+  const char* const end = chosen + std::strlen(chosen);
+  const auto [at, error] = std::from_chars(chosen, end, value);
+  if (error != std::errc{} || at != end || !(value >= 0 && value <= most))  // nan is refused, too
+    fail<UsageError>(
+        "WARPSTEP_BUCKET_MIB is '{}'; it can be 0, all gradients at once, to {} (the default is "
+        "{})",
+        chosen, most, by_default);
+  return static_cast<std::size_t>(value * mib);
 }
 
 class Cuda final : public Backend {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 
 #include "engine/core/error.h"
@@ -47,6 +48,26 @@ TEST(CudaPrecision, IsRefusedOnDevicesWithoutIt) {
   for (const Precision precision : {Precision::fp32, Precision::fp16})
     EXPECT_NO_THROW(plan_for("sm_75", precision));
   EXPECT_NO_THROW(plan_for("sm_75", Precision::fp16, DType::bf16));
+}
+
+// A size that is taken for 0 would put all gradients into one exchange, after the backward half.
+TEST(CudaBuckets, HaveASizeThatIsANumber) {
+  const auto backend = open_tested_backend(refusing_backend);
+  const auto bytes_with = [&](const char* chosen) {
+    ::setenv("WARPSTEP_BUCKET_MIB", chosen, 1);
+    return backend->exchange().bucket_bytes;
+  };
+  EXPECT_EQ(bytes_with("0"), 0U);
+  EXPECT_EQ(bytes_with("0.5"), 512U << 10);
+  EXPECT_EQ(bytes_with("65536"), std::size_t{64} << 30);
+  for (const char* wrong :
+       {"", "auto", "x25", "25 MiB", "25x", "-1", "nan", "inf", "1e30", "1e999", "65537"})
+    EXPECT_THAT([&] { bytes_with(wrong); },
+                ThrowsMessage<UsageError>(
+                    HasSubstr(fmt::format("WARPSTEP_BUCKET_MIB is '{}'; it can be 0, all", wrong))))
+        << wrong;
+  ::unsetenv("WARPSTEP_BUCKET_MIB");
+  EXPECT_EQ(backend->exchange().bucket_bytes, std::size_t{25} << 20);
 }
 
 // x as it is, by a kernel that does something else besides.

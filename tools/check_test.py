@@ -113,8 +113,8 @@ finally:
         """A file that shares a compilation with others has no command of its own: it is reported."""
         with tempfile.TemporaryDirectory() as name:
             root = pathlib.Path(name)
-            for file in ("engine/a.cpp", "data/b.cpp", "kernels/x/x.cuda.cpp", "docs/c.cpp", "build/tidy/generated/version.cpp"):
-                (root / file).parent.mkdir(parents=True)
+            for file in ("engine/a.cpp", "data/b.cpp", "kernels/x/x.cuda.cpp", "engine/core/a_aarch64.cpp", "docs/c.cpp", "build/tidy/generated/version.cpp"):
+                (root / file).parent.mkdir(parents=True, exist_ok=True)
                 (root / file).touch()
             compiled = ("engine/a.cpp", "kernels/x/x.cu", "build/tidy/generated/version.cpp")
             (root / "build/tidy/compile_commands.json").write_text(json.dumps([{"file": str(root / file)} for file in compiled]))

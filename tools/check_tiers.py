@@ -26,9 +26,9 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools/gpu"))
-import machine  # noqa: E402
+import cores  # noqa: E402
 
-CORES = len(os.sched_getaffinity(0))
+CORES = cores.cores()
 SHOWN_LINES = 150  # last lines of the output of a failing test or build
 MAX_OUTPUT_BYTES = 20_000_000  # of a failing test, which may be a program of thousands of cases
 
@@ -200,8 +200,15 @@ def cuda_device_missing():
     return None
 
 
+def cuda_backend_missing():
+    """Why CMake built no CUDA backend (cmake/WarpstepCuda.cmake), or None."""
+    log = ROOT / "build/check-release-configure.log"
+    found = re.search(r"CUDA backend: not built, (.+)", log.read_text(errors="replace")) if log.is_file() else None
+    return found and found[1]
+
+
 def has_avx512():
-    """Whether the tier cpu runs with AVX-512 here (engine/core/cpu_isa.cpp checks the same flags)."""
+    """Whether the tier cpu runs with AVX-512 here (engine/core/cpu_x86_64.cpp checks the same flags)."""
     cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
     return all(f" {flag} " in cpuinfo.replace("\n", " ") for flag in
                ("avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"))
@@ -225,8 +232,8 @@ def why_not(tier, counts):
     if tier.name == "cpu-avx512-bf16" and not has_amx():
         return "this CPU has no AMX, so the tier cpu already ran with AVX512_BF16, or without bf16"
     if sum(counts[label] for label in tier.labels) == 0:
-        if tier.name in ("gpu", "plans") and not machine.nvcc():
-            return "no CUDA toolkit (no nvcc on PATH), so no CUDA code was built"
+        if tier.name in ("gpu", "plans") and (missing := cuda_backend_missing()):
+            return f"no CUDA backend was built: {missing}"
         return "this version has no such tests"
     return None
 
@@ -326,8 +333,8 @@ def run_tier(tier, builds):
 
 
 LIBRARIES = ("engine", "kernels", "models", "data", "profiler", "tools")
-# Their files that are compiled only where CUDA's toolkit is, or only where it is not.
-OF_THE_TOOLKIT = re.compile(r"cuda|/cupti|/nccl|/device_trace|_none(_test)?[.]cpp$")
+# Their files that are compiled only where CUDA's toolkit is, or only where it is not, or only for one kind of CPU.
+OF_SOME_MACHINES = re.compile(r"cuda|/cupti|/nccl|/device_trace|_none(_test)?[.]cpp$|_(x86_64|aarch64)[.]cpp$")
 
 
 def files_to_tidy(folder, root=ROOT):
@@ -336,7 +343,7 @@ def files_to_tidy(folder, root=ROOT):
     ours = {path for path in (pathlib.Path(c["file"]) for c in commands)
             if path.suffix == ".cpp" and root / "build" not in path.parents}
     of_libraries = {path for library in LIBRARIES for path in (root / library).rglob("*.cpp")}
-    return sorted(ours), sorted(path for path in of_libraries - ours if not OF_THE_TOOLKIT.search(str(path.relative_to(root))))
+    return sorted(ours), sorted(path for path in of_libraries - ours if not OF_SOME_MACHINES.search(str(path.relative_to(root))))
 
 
 def run_tidy(builds):

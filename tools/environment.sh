@@ -1,6 +1,6 @@
 # Sourced by the scripts in this folder: selects the compiler and CMake, and has shared functions.
 # Sets root, PATH and, where plain g++ is too old, CXX.
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]:-$0}")/.." && pwd)  # zsh gives $0
 least_gcc=12
 least_cmake=3.25
 
@@ -31,6 +31,14 @@ use_compiler() {
     return 0
   done
   return 1
+}
+
+# How many cores a build may use. nproc ignores the quotas of containers (docker run --cpus).
+cores() {  # cores [ROOT]
+  local all allowed
+  all=$(nproc)
+  allowed=$(python3 -I -S -B "$root/tools/gpu/cores.py" "$@" 2>/dev/null) || allowed=$all
+  echo $((allowed < all ? allowed : all))
 }
 
 # Prints the name of a clang-tidy that understands the standard library's std::source_location: 16 or later.

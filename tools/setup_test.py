@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""tools/setup and environment.sh in a copy of this folder, with stand-ins for the programs that they call."""
+"""tools/setup and environment.sh with its count of cores, in a copy of this folder, with stand-ins for the programs that they call."""
 import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "gpu"))
+import cores  # noqa: E402
+
 # What the scripts may use of this machine.
-TOOLS = ("bash", "sh", "dirname", "sed", "sort", "head", "tail", "cat", "mkdir", "rm", "id", "env", "sleep", "grep", "true", "python3")
+TOOLS = ("bash", "sh", "dirname", "sed", "sort", "head", "tail", "cat", "mkdir", "rm", "id", "env", "sleep", "grep", "true", "nproc", "python3")
 
 
 class Setup(unittest.TestCase):
@@ -19,10 +24,11 @@ class Setup(unittest.TestCase):
         self.root, self.bin = pathlib.Path(folder.name) / "root", pathlib.Path(folder.name) / "bin"
         (self.root / "tools").mkdir(parents=True)
         self.bin.mkdir()
-        for name in ("setup", "environment.sh"):
+        (self.root / "tools/gpu").mkdir()
+        for name in ("setup", "environment.sh", "gpu/cores.py"):
             shutil.copy2(HERE / name, self.root / "tools" / name)
         for name in TOOLS:
-            (self.bin / name).symlink_to(shutil.which(name))
+            (self.bin / name).symlink_to(sys.executable if name == "python3" else shutil.which(name))
         self.program("g++", "echo 12.2.0")
         self.program("cmake", "echo cmake version 3.25.1")
 
@@ -113,6 +119,39 @@ mkdir -p {venv}/bin; [ -e {venv}/bin/pip ] || cp {made}/pip {venv}/bin/pip""")
         self.assertIn("3.25.1", self.run_it("source tools/environment.sh; cmake --version").stdout)
         (self.bin / "cmake").unlink()
         self.assert_installs_cmake("CMake is missing, 3.25 is needed")
+
+    def test_a_container_has_the_cores_of_its_quota(self):
+        """As nproc counts them, but no more than the tightest quota of its control groups."""
+        groups = "sys/fs/cgroup"
+        for files, expected in (
+                ({}, 64),
+                ({"proc/self/cgroup": "0::/\n", f"{groups}/cpu.max": "200000 100000\n"}, 2),
+                ({"proc/self/cgroup": "0::/\n", f"{groups}/cpu.max": "max 100000\n"}, 64),
+                ({"proc/self/cgroup": "0::/\n", f"{groups}/cpu.max": "20000 100000\n"}, 1),
+                ({"proc/self/cgroup": "0::/a/b\n", f"{groups}/a/b/cpu.max": "max 100000\n", f"{groups}/a/cpu.max": "250000 100000\n"}, 3),
+                ({"proc/self/cgroup": "0::/../elsewhere\n", f"{groups}/cpu.max": "400000 100000\n"}, 4),
+                ({"proc/self/cgroup": "4:cpu,cpuacct:/a\n3:memory:/\n0::/\n", f"{groups}/cpu,cpuacct/a/cpu.cfs_quota_us": "500000\n",
+                  f"{groups}/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n", f"{groups}/cpu/cpu.cfs_quota_us": "-1\n",
+                  f"{groups}/cpu/cpu.cfs_period_us": "100000\n"}, 5),
+                ({"proc/self/cgroup": "4:cpu:/a\n", f"{groups}/cpu/cpu.cfs_quota_us": "150000\n",
+                  f"{groups}/cpu/cpu.cfs_period_us": "100000\n"}, 2)):
+            fake = self.root.with_name("machine")
+            shutil.rmtree(fake, ignore_errors=True)
+            for name, text in files.items():
+                (fake / name).parent.mkdir(parents=True, exist_ok=True)
+                (fake / name).write_text(text)
+            self.program("nproc", "echo 64")
+            with unittest.mock.patch.object(os, "sched_getaffinity", lambda _: range(64)):
+                self.assertEqual(cores.cores(fake), expected, files)
+            here = min(expected, len(os.sched_getaffinity(0)))
+            self.assertEqual(self.run_it(f"source tools/environment.sh; cores {fake}").stdout, f"{here}\n", files)
+        self.program("python3", "exit 1")
+        self.assertEqual(self.run_it("source tools/environment.sh; cores").stdout, "64\n")
+
+    def test_builds_use_these_cores(self):
+        for path in ("quickstart", "install", "gpu/check.py"):
+            text = (HERE / path).read_text()
+            self.assertTrue("$(cores)" in text and "nproc" not in text, path)
 
 
 if __name__ == "__main__":

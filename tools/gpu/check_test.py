@@ -12,6 +12,7 @@ import unittest
 import unittest.mock
 
 import check
+import cores
 import machine
 import plan
 import standins
@@ -219,8 +220,8 @@ class GpuCheck(standins.Staged):
             self.assertEqual(step.jobs, 8 if step.name in ("memcheck", "racecheck") else 16 if many else 1, step.name)
 
     def test_as_many_processes_as_cores_and_memory_allow(self):
-        for cores, most in ((64, 16), (4, 4)):
-            with unittest.mock.patch.object(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores))):
+        for count, most in ((64, 16), (4, 4)):
+            with unittest.mock.patch.object(cores, "cores", lambda count=count: count):
                 self.assertEqual(machine.processes(DEVICE), most)
                 self.assertEqual(machine.processes("Tesla T4 (sm_75, 40 SMs, 7.5 GiB), driver for CUDA 13.0"), 3)
                 self.assertEqual(machine.processes("?"), most)

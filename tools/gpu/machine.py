@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 
+import cores
+
 HERE = pathlib.Path(__file__).resolve().parents[2]
 # A device's description: "NVIDIA H200 (sm_90, 132 SMs, 139.8 GiB), driver for CUDA 13.0, runtime 13.0, cuDNN ..."
 DESCRIPTION = re.compile(r"(?P<device>.+?) \((?P<architecture>sm_\d+), .*driver for CUDA (?P<driver_cuda>[\d.]+), "
@@ -226,7 +228,7 @@ def cudnn_in_use(cuda):
 def processes(description, most=16):
     """How many test programs run at once: one per core, and per 2 GiB of the device, as each has a context and cuDNN."""
     memory = re.search(r"([\d.]+) GiB\)", description)
-    return max(1, min(most, len(os.sched_getaffinity(0)), int(float(memory[1]) / 2) if memory else most))
+    return max(1, min(most, cores.cores(), int(float(memory[1]) / 2) if memory else most))
 
 
 def nvidia_smi():

@@ -3,7 +3,7 @@
 set(WARPSTEP_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set_property(CACHE WARPSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 # One architecture keeps development builds short; the release-cuda preset lists all architectures of a release.
-set(CMAKE_CUDA_ARCHITECTURES "90-real" CACHE STRING "GPU architectures to compile kernels for")
+warpstep_default(CMAKE_CUDA_ARCHITECTURES STRING 90-real "GPU architectures to compile kernels for")
 set(WARPSTEP_HAS_CUDA OFF)
 
 macro(warpstep_without_cuda why)

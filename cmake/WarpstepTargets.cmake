@@ -1,8 +1,20 @@
 # Settings for all targets, and warpstep_library(), the only way to declare a folder's target.
 include(GNUInstallDirs)
 
-if(NOT CMAKE_BUILD_TYPE)
+# warpstep_default(NAME TYPE VALUE TEXT): a setting in the cache. In a build of another project, which shares the cache, a
+# variable of ours alone.
+macro(warpstep_default name type value text)
+  if(PROJECT_IS_TOP_LEVEL)
+    set(${name} "${value}" CACHE ${type} "${text}")
+  elseif(NOT DEFINED ${name})
+    set(${name} "${value}")
+  endif()
+endmacro()
+
+if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+elseif(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
 endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -11,7 +23,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # Twenty files per compilation: a file's own lines are 1 % of what the compiler reads, the rest is headers. Therefore names in
 # anonymous namespaces must be unique within a target, and -Wshadow ignores locals that hide a name of another file.
-set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile twenty source files at a time")
+warpstep_default(CMAKE_UNITY_BUILD BOOL ON "Compile twenty source files at a time")
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")

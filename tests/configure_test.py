@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What CMake finds and decides: nvcc that is installed later.
+"""What CMake finds and decides: nvcc that is installed later, a compiler that is too old, settings of a parent project.
 
     configure_test.py --cmake CMAKE --compiler CXX
 """
 import argparse
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ class Configure(unittest.TestCase):
 
     def configure(self, *words, source="source", code=0, **variables):
         """What it prints."""
-        environment = {key: value for key, value in os.environ.items() if key != "CUDACXX"}
+        environment = {key: value for key, value in os.environ.items() if not re.match("CMAKE_|CUDA|CXXFLAGS$|LDFLAGS$", key)}
         ran = subprocess.run([options.cmake, "-G", "Ninja", "-S", self.folder / source, "-B", self.folder / "build", *words],
                              env={**environment, **variables}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         self.assertEqual(ran.returncode, code, ran.stdout)
@@ -71,6 +72,28 @@ message(STATUS "nvcc: ${{CMAKE_CUDA_COMPILER}}")
             self.assertIn(f"nvcc: {nvcc}", self.configure(PATH=here))
             nvcc.unlink()
             (self.folder / "build" / "CMakeCache.txt").unlink()
+
+    def test_a_parent_project_keeps_its_settings(self):
+        """Two of its files have the same local names, which a compilation of both would refuse."""
+        for name in ("a.cpp", "b.cpp"):
+            self.write(name, "static int local_name() { return 1; }\nint %s() { return local_name(); }\n" % name[0])
+        self.write("CMakeLists.txt", f"""
+cmake_minimum_required(VERSION 3.25)
+project(parent CXX)
+add_subdirectory("{ROOT}" warpstep)
+add_library(parent STATIC a.cpp b.cpp)
+message(STATUS "build type '${{CMAKE_BUILD_TYPE}}', architectures '${{CMAKE_CUDA_ARCHITECTURES}}'")
+get_directory_property(ours DIRECTORY "{ROOT}" DEFINITION CMAKE_BUILD_TYPE)
+get_target_property(unity warpstep_engine UNITY_BUILD)
+message(STATUS "Warpstep: ${{ours}}, unity ${{unity}}")
+""")
+        for _ in range(2):
+            said = self.configure(f"-DCMAKE_CXX_COMPILER={options.compiler}", "-DWARPSTEP_CUDA=OFF")
+            self.assertIn("build type '', architectures ''", said)
+            self.assertIn("Warpstep: Release, unity ON", said)
+        ran = subprocess.run([options.cmake, "--build", self.folder / "build", "--target", "parent"], capture_output=True, text=True,
+                             check=False)
+        self.assertEqual(ran.returncode, 0, ran.stdout)
 
 
 if __name__ == "__main__":

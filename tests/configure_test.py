@@ -73,6 +73,15 @@ message(STATUS "nvcc: ${{CMAKE_CUDA_COMPILER}}")
             nvcc.unlink()
             (self.folder / "build" / "CMakeCache.txt").unlink()
 
+    def test_a_compiler_that_is_too_old_is_named(self):
+        if "g++" not in pathlib.Path(options.compiler).name:
+            self.skipTest("the compiler is not GCC")
+        compiler = self.folder / "g++"
+        compiler.write_text(f'#!/bin/sh\nexec {options.compiler} -U__GNUC__ -D__GNUC__=11 "$@"\n')
+        compiler.chmod(0o755)
+        said = " ".join(self.configure(f"-DCMAKE_CXX_COMPILER={compiler}", source=ROOT, code=1).split())
+        self.assertRegex(said, r"GCC 11[.0-9]* is too old: set CXX=g\+\+-12, .* cmake --fresh")
+
     def test_a_parent_project_keeps_its_settings(self):
         """Two of its files have the same local names, which a compilation of both would refuse."""
         for name in ("a.cpp", "b.cpp"):

@@ -188,6 +188,10 @@ class CudnnLibrary final : public Library {
   Stopwatch& stopwatch();
   Target target(bool by_handle);
 
+  // Of the cache, where a run that tries plans for a handle first finds none of the others.
+  std::string subject(const Graph& graph) const {
+    return graph.key() + (settings_.plan_by_handle ? " by handle" : "");
+  }
   std::unique_ptr<CudnnPlan> restore(const Graph& graph);
   void keep(const Graph& graph, const CudnnPlan& plan, bool is_final);
   // Throws DeviceLost if the device is lost, on which cuDNN refuses everything.
@@ -200,7 +204,6 @@ class CudnnLibrary final : public Library {
   }
   // The plans that the settings allow, that cuDNN can build and, unless they are measured, that
   // run; best first, up to `enough`. Throws DeviceError if cuDNN refuses the graph.
-  Plans usable(const Graph& graph, std::size_t enough, Verdicts& verdicts);
   Plans usable(const Graph& graph, const Target& target, std::size_t enough, Verdicts& verdicts);
   std::vector<EngineConfig> offered(const Descriptor& operations, const Target& target,
                                     cudnnBackendHeurMode_t mode, Verdicts& verdicts) const;
@@ -241,18 +244,23 @@ Planned CudnnLibrary::plan(const Graph& graph) {
   if (std::unique_ptr<CudnnPlan> restored = restore(graph)) return {std::move(restored), {}};
 
   Verdicts verdicts;
-  Plans plans;
-  try {
-    plans = usable(graph, measures() ? SIZE_MAX : 1, verdicts);
-  } catch (const DeviceLost&) {
-    throw;
-  } catch (const DeviceError& error) {
-    return refused(error.what());
-  }
-  if (plans.empty()) return refused(verdicts.text());
   bool is_final = true;
-  std::unique_ptr<CudnnPlan> chosen =
-      measures() ? measured(graph, std::move(plans), verdicts, is_final) : std::move(plans.front());
+  std::unique_ptr<CudnnPlan> chosen;
+  for (const bool by_handle : {settings_.plan_by_handle, !settings_.plan_by_handle}) {
+    Plans plans;
+    try {
+      plans = usable(graph, target(by_handle), measures() ? SIZE_MAX : 1, verdicts);
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (const DeviceError& error) {
+      return refused(error.what());
+    }
+    if (!plans.empty())
+      chosen = measures() ? measured(graph, std::move(plans), verdicts, is_final)
+                          : std::move(plans.front());
+    // Where plans were built and none runs, perhaps one of the other way does.
+    if (chosen != nullptr || !verdicts.some_did_not_run()) break;
+  }
   if (chosen == nullptr) return refused(verdicts.text());
   keep(graph, *chosen, is_final);
   return {std::move(chosen), {}};
@@ -260,11 +268,11 @@ Planned CudnnLibrary::plan(const Graph& graph) {
 
 void CudnnLibrary::keep(const Graph& graph, const CudnnPlan& plan, bool is_final) {
   if (only_plans_)
-    planned_.keep(graph.key(), plan.saved());
+    planned_.keep(subject(graph), plan.saved());
   else if (is_final)
-    cache_.keep(graph.key(), plan.saved());
+    cache_.keep(subject(graph), plan.saved());
   else
-    cache_.keep_unmeasured(graph.key(), plan.saved());
+    cache_.keep_unmeasured(subject(graph), plan.saved());
 }
 
 bool CudnnLibrary::supports(const Graph& graph) {
@@ -276,7 +284,9 @@ bool CudnnLibrary::supports(const Graph& graph) {
   try {
     is_supported = restore(graph) != nullptr;
     if (!is_supported) {
-      const Plans plans = usable(graph, 1, verdicts);
+      Plans plans = usable(graph, target(settings_.plan_by_handle), 1, verdicts);
+      if (plans.empty() && verdicts.some_did_not_run())  // as in plan()
+        plans = usable(graph, target(!settings_.plan_by_handle), 1, verdicts);
       is_supported = !plans.empty();
       if (is_supported && !measures()) keep(graph, *plans.front(), true);  // plan() takes it
     }
@@ -289,12 +299,12 @@ bool CudnnLibrary::supports(const Graph& graph) {
 }
 
 std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) {
-  std::optional<std::string> saved = cache_.find(graph.key());
-  if (!saved && only_plans_) saved = planned_.find(graph.key());
+  std::optional<std::string> saved = cache_.find(subject(graph));
+  if (!saved && only_plans_) saved = planned_.find(subject(graph));
   if (!saved || saved->find('\n') == std::string::npos) return nullptr;
   Verdicts verdicts;
   try {
-    auto plan = std::make_unique<CudnnPlan>(graph, target(settings_.plan_by_handle), *saved);
+    auto plan = std::make_unique<CudnnPlan>(graph, target(CudnnPlan::is_by_handle(*saved)), *saved);
     if (!runs(graph, *plan, *saved, verdicts)) return nullptr;
     return plan;
   } catch (const DeviceLost&) {
@@ -302,14 +312,6 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) {
   } catch (const DeviceError&) {
     return nullptr;  // saved by a different build of the same cuDNN version: plan again
   }
-}
-
-CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, std::size_t enough,
-                                         Verdicts& verdicts) {
-  Plans plans = usable(graph, target(settings_.plan_by_handle), enough, verdicts);
-  // Plans that were built and did not run: perhaps those of the other way do.
-  if (!plans.empty() || !verdicts.some_did_not_run()) return plans;
-  return usable(graph, target(!settings_.plan_by_handle), enough, verdicts);
 }
 
 CudnnLibrary::Plans CudnnLibrary::usable(const Graph& graph, const Target& target,
@@ -433,7 +435,7 @@ std::unique_ptr<CudnnPlan> CudnnLibrary::measured(const Graph& graph, Plans plan
     return std::move(plans.front());
   }
   if (!best) {
-    verdicts.drop(fmt::format("do not run ({:.400})", why));
+    verdicts.fail_to_run(fmt::format("do not run ({:.400})", why));
     return nullptr;
   }
   was_measured = best->measured;

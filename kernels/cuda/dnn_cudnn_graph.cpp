@@ -12,6 +12,13 @@ namespace warpstep::cuda::dnn {
 namespace {
 
 constexpr std::int64_t alignment_bytes = 16;  // as documented for Binding
+constexpr std::string_view handle_mark = "by handle: ";
+
+// The engine's text in a saved plan.
+std::string engine_of(std::string_view saved) {
+  if (CudnnPlan::is_by_handle(saved)) saved.remove_prefix(handle_mark.size());
+  return std::string(saved.substr(0, saved.find('\n')));
+}
 
 }  // namespace
 
@@ -282,8 +289,9 @@ CudnnPlan::CudnnPlan(const Graph& graph, std::string engine, const Target& targe
       bound_(bound_tensors(graph)),
       engine_(std::move(engine)),
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
+      by_handle_(target.handle != nullptr),
       can_run_(target.can_run) {
-  if (target.handle != nullptr)
+  if (by_handle_)
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle);
   else
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, target.device);
@@ -298,8 +306,8 @@ CudnnPlan::CudnnPlan(const Graph& graph, const Target& target, EngineConfig conf
 }
 
 CudnnPlan::CudnnPlan(const Graph& graph, const Target& target, const std::string& saved)
-    : CudnnPlan(graph, saved.substr(0, saved.find('\n')), target) {
-  const std::span<const char> json = std::span(saved).subspan(engine_.size() + 1);
+    : CudnnPlan(graph, engine_of(saved), target) {
+  const std::span<const char> json = std::span(saved).subspan(saved.find('\n') + 1);
   plan_.set_list<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, json)
       .finalize("a cached plan");
   workspace_bytes_ =
@@ -307,7 +315,12 @@ CudnnPlan::CudnnPlan(const Graph& graph, const Target& target, const std::string
 }
 
 std::string CudnnPlan::saved() const {
-  return engine_ + '\n' + plan_.get_text(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
+  return fmt::format("{}{}\n{}", by_handle_ ? handle_mark : "", engine_,
+                     plan_.get_text(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION));
+}
+
+bool CudnnPlan::is_by_handle(std::string_view saved) {
+  return saved.starts_with(handle_mark);
 }
 
 void CudnnPlan::mark_measured() {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -95,10 +96,10 @@ TEST(Augment, HasTheMagnitudesOfRandAugment) {
   EXPECT_EQ(at(Operation::equalize, 9), 0);
 }
 
-Bytes augmented(const char* recipe, const Draw& draw, std::int64_t channels = 3) {
-  Bytes bytes = golden_image(11 * 12 * channels);
+Bytes augmented(const char* recipe, const Draw& draw, const ImageExtent& size = {11, 12}) {
+  Bytes bytes = golden_image(size.height * size.width * 3);
   std::uint64_t ns = 0;
-  Recipe(recipe).apply({bytes, 11, 12, channels}, draw, std::span(&ns, 1));
+  Recipe(recipe).apply({bytes, size.height, size.width, 3}, draw, std::span(&ns, 1));
   return bytes;
 }
 
@@ -114,6 +115,94 @@ TEST(Augment, DependsOnSeedEpochAndSampleAlone) {
     EXPECT_GT(seen.size(), 60U)
         << recipe;  // of 120; operations come again, and one is the identity
   }
+}
+
+Bytes operated(Operation operation, double magnitude, const ImageExtent& size) {
+  Bytes bytes = golden_image(size.height * size.width * 3);
+  operate(operation, magnitude, {bytes, size.height, size.width, 3});
+  return bytes;
+}
+
+int largest_distance(const Bytes& a, const Bytes& b) {
+  int most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(int{a[i]} - int{b[i]}));
+  return most;
+}
+
+// Its parameters in their order, the last one the hue's. The magnitude of a draw is that of a grid
+// whose image is the nearest: between two of them a byte moves by less than 1.
+TEST(Augment, JittersEachAmountBothWays) {
+  constexpr int steps = 250, draws = 400;
+  constexpr ImageExtent size{2, 2};
+  struct Jitter {
+    const char* recipe;
+    double amount;
+    Operation operation;  // identity: the hue
+  };
+  for (const auto& [recipe, amount, operation] :
+       {Jitter{"colour-jitter=0.5", 0.5, Operation::brightness},
+        {"colour-jitter=0:0.5", 0.5, Operation::contrast},
+        {"colour-jitter=0:0:0.5", 0.5, Operation::saturation},
+        {"colour-jitter=0:0:0:0.2", 0.2, Operation::identity}}) {
+    std::vector<Bytes> grid;
+    for (int i = -steps; i <= steps; ++i) {
+      const double m = amount * i / steps;
+      grid.push_back(operated(operation, m, size));
+      if (operation == Operation::identity) shift_hue(m, {grid.back(), 2, 2, 3});
+    }
+    double mean = 0, least = 1, most = -1;
+    for (std::uint64_t draw = 0; draw < draws; ++draw) {
+      const Bytes made = augmented(recipe, Draw(1, 0, draw), size);
+      std::vector<int> distances;
+      for (const Bytes& one : grid) distances.push_back(largest_distance(one, made));
+      const auto nearest = std::ranges::min_element(distances);
+      ASSERT_LE(*nearest, 1) << recipe << " draw " << draw;
+      const double share = static_cast<double>(nearest - distances.begin() - steps) / steps;
+      mean += share / draws;
+      least = std::min(least, share);
+      most = std::max(most, share);
+    }
+    EXPECT_NEAR(mean, 0, 0.12) << recipe;  // four deviations of the mean of 400
+    EXPECT_LT(least, -0.95) << recipe;
+    EXPECT_GT(most, 0.95) << recipe;
+  }
+}
+
+// Factors are not below 0: an amount of 3 gives 0 to 4.
+TEST(Augment, JittersWithoutNegativeFactors) {
+  int black = 0, brighter = 0;
+  for (std::uint64_t i = 0; i < 400; ++i) {
+    const Bytes made = augmented("colour-jitter=3", Draw(1, 0, i));
+    black += std::ranges::max(made) == 0 ? 1 : 0;
+    brighter += made[0] > golden_image(1)[0] ? 1 : 0;
+  }
+  EXPECT_LT(black, 20);
+  EXPECT_NEAR(brighter, 300, 40);
+}
+
+// Every operation with the sign that it may have, and nothing else.
+TEST(Augment, DrawsEveryOperationOfRandAugmentWithBothSigns) {
+  std::map<Bytes, std::string> known;
+  std::map<std::string, int> seen;
+  constexpr ImageExtent size{24, 24};  // of fewer pixels equalize keeps all
+  for (int i = 0; i < operations; ++i) {
+    const auto operation = static_cast<Operation>(i);
+    const double magnitude = rand_augment_magnitude(operation, 9, size);
+    for (const int sign : {1, -1}) {
+      if (sign < 0 && !has_sign(operation)) continue;
+      const std::string what = fmt::format("{} {}", name(operation), sign);
+      EXPECT_TRUE(known.emplace(operated(operation, sign * magnitude, size), what).second) << what;
+      seen[what] = 0;
+    }
+  }
+  EXPECT_EQ(known.size(), 14U + 9U);
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    const auto found = known.find(augmented("randaugment=1:9", Draw(1, 0, i), size));
+    ASSERT_NE(found, known.end()) << "draw " << i;
+    ++seen[found->second];
+  }
+  // One in 28 draws of an operation with a sign, one in 14 of another.
+  for (const auto& [what, count] : seen) EXPECT_GE(count, 15) << what;
 }
 
 TEST(Augment, IsLeftOutOfEvaluationAndKeptInText) {

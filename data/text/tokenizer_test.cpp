@@ -322,6 +322,42 @@ TEST_F(Text, TrainsOnPartsOfLongPieces) {
   EXPECT_EQ(bytes.train(258).tokens[256], "\x80\x80");
 }
 
+// The first 138 merges of GPT-2's vocab.bpe. They encode a text as all 50,000 do if those make no
+// token from 394 on of it.
+constexpr const char* first_merges =
+    "Ġ t\nĠ a\nh e\ni n\nr e\no n\nĠt he\ne r\nĠ s\na t\nĠ w\nĠ o\ne n\nĠ c\ni t\ni s\na n\no r\n"
+    "e s\nĠ b\ne d\nĠ f\nin g\nĠ p\no u\nĠa n\na l\na r\nĠt o\nĠ m\nĠo f\nĠ in\nĠ d\nĠ h\nĠan d\n"
+    "i c\na s\nl e\nĠt h\ni on\no m\nl l\nen t\nĠ n\nĠ l\ns t\nĠ re\nv e\nĠ e\nr o\nl y\nĠb e\n"
+    "Ġ g\nĠ T\nc t\nĠ S\ni d\no t\nĠ I\nu t\ne t\nĠ A\nĠ is\nĠ on\ni m\na m\no w\na y\na d\ns e\n"
+    "Ġth at\nĠ C\ni g\nĠf or\na c\nĠ y\nv er\nu r\nĠ u\nl d\nĠs t\nĠ M\n' s\nĠ he\nĠ it\nat ion\n"
+    "it h\ni r\nc e\nĠy ou\ni l\nĠ B\nĠw h\no l\nĠ P\nĠw ith\nĠ 1\nt er\nc h\nĠa s\nĠw e\nĠ (\n"
+    "n d\ni ll\nĠ D\ni f\nĠ 2\na g\ner s\nk e\nĠ \"\nĠ H\ne m\nĠc on\nĠ W\nĠ R\nhe r\nĠw as\n"
+    "Ġ r\no d\nĠ F\nu l\nat e\nĠa t\nr i\np p\no re\nĠT he\nĠs e\nu s\nĠp ro\nĠh a\nu m\nĠa re\n"
+    "Ġd e\na in\nan d\nĠo r\n";
+
+struct Published {
+  std::string_view text;
+  Ids ids;  // GPT-2's
+};
+std::vector<Published> published() {
+  return {{"he was in it for that, and we are on to you",
+           {258, 373, 287, 340, 329, 326, 11, 290, 356, 389, 319, 284, 345}},
+          {"it's in that: a 1 or a 2, as he is",
+           {270, 338, 287, 326, 25, 257, 352, 393, 257, 362, 11, 355, 339, 318}},
+          {"is\tat\nan", {271, 197, 265, 198, 272}}};
+}
+
+TEST(Gpt2Tokenizer, GivesThePublishedTokensOfItsFirstMerges) {
+  const TemporaryFolder folder;
+  put(folder / "vocab.bpe", std::string(first_merges));
+  const auto tokenizer = read_merges(folder / "vocab.bpe");
+  EXPECT_EQ(tokenizer->vocabulary(), 256 + 138 + 1);
+  for (const auto& [text, ids] : published()) {
+    EXPECT_EQ(tokenizer->encode(text), ids) << text;
+    EXPECT_EQ(tokenizer->decode(ids), text);
+  }
+}
+
 // With the published files: WARPSTEP_GPT2_MERGES names vocab.bpe, WARPSTEP_TINY_SHAKESPEARE the
 // text. The counts are those that nanoGPT publishes.
 TEST(Gpt2Tokenizer, GivesThePublishedTokens) {
@@ -332,6 +368,8 @@ TEST(Gpt2Tokenizer, GivesThePublishedTokens) {
   EXPECT_EQ(tokenizer->vocabulary(), 50257);
   EXPECT_EQ(tokenizer->end_of_text(), 50256);
   EXPECT_THAT(tokenizer->encode("Hello, world!"), ElementsAre(15496, 11, 995, 0));
+  for (const auto& [text, ids] : published()) EXPECT_EQ(tokenizer->encode(text), ids) << text;
+  EXPECT_THAT(read_file(merges), HasSubstr(first_merges));
   const TemporaryFolder folder;
   save_tokenizer(*tokenizer, folder / "tokenizer.json");
   EXPECT_EQ(load_tokenizer(folder / "tokenizer.json")->name(), "gpt2");

@@ -84,34 +84,21 @@ std::optional<double> number_at(const Json& summary, const char* key, const char
   return value.at(inner).get<double>();
 }
 
-void print_spread(const char* what, const std::vector<double>& values, double scale,
-                  const char* unit) {
-  if (values.empty()) return;
+std::string spread(const char* what, const std::vector<double>& values, double scale,
+                   const char* unit) {
+  if (values.empty()) return {};
   double mean = 0, squares = 0;
   for (const double value : values) mean += value / static_cast<double>(values.size());
   for (const double value : values) squares += (value - mean) * (value - mean);
   const double sd =
       values.size() > 1 ? std::sqrt(squares / static_cast<double>(values.size() - 1)) : 0.0;
-  print_result("  {:<10} mean {:.4g}{}, {:.4g} to {:.4g}{}\n", what, scale * mean, unit,
-               scale * std::ranges::min(values), scale * std::ranges::max(values),
-               mean > 0 ? fmt::format("; sd {:.2g} %", 100 * sd / mean) : "");
+  return fmt::format("  {:<10} mean {:.4g}{}, {:.4g} to {:.4g}{}\n", what, scale * mean, unit,
+                     scale * std::ranges::min(values), scale * std::ranges::max(values),
+                     mean > 0 ? fmt::format("; sd {:.2g} %", 100 * sd / mean) : "");
 }
 
 void print_runs(std::uint64_t times, const fs::path& out) {
-  std::vector<double> step_ms, accuracies, losses;
-  for (std::uint64_t i = 1; i <= times; ++i) {
-    const Json summary = earlier_summary(out / std::to_string(i));
-    const auto add = [](std::vector<double>& to, std::optional<double> value) {
-      if (value) to.push_back(*value);
-    };
-    add(step_ms, number_at(summary, "step_ms"));
-    add(accuracies, number_at(summary, "test", "accuracy"));
-    add(losses, number_at(summary, "test", "loss"));
-  }
-  print_result("\n{} runs in {}:\n", times, out.string());
-  print_spread("step", step_ms, 1, " ms");
-  print_spread("accuracy", accuracies, 100, " %");
-  print_spread("loss", losses, 1, "");
+  print_result("\n{} runs in {}:\n{}", times, out.string(), spread_of_runs(times, out));
   print_result("  compare    after the same with the change: warpstep compare {} --against OTHER\n",
                shell_word(out.string()));
 }
@@ -130,6 +117,21 @@ std::vector<std::string> arguments_of_run(const std::vector<std::string>& argume
   }
   result.insert(result.end(), {"--repeat", "1", "--out", (out / std::to_string(number)).string()});
   return result;
+}
+
+std::string spread_of_runs(std::uint64_t times, const fs::path& out) {
+  std::vector<double> step_ms, accuracies, losses;
+  for (std::uint64_t i = 1; i <= times; ++i) {
+    const Json summary = earlier_summary(out / std::to_string(i));
+    const auto add = [](std::vector<double>& to, std::optional<double> value) {
+      if (value) to.push_back(*value);
+    };
+    add(step_ms, number_at(summary, "step_ms"));
+    add(accuracies, number_at(summary, "test", "accuracy"));
+    add(losses, number_at(summary, "test", "loss"));
+  }
+  return spread("step", step_ms, 1, " ms") + spread("accuracy", accuracies, 100, " %") +
+         spread("loss", losses, 1, "");
 }
 
 int train_repeatedly(std::uint64_t times, const fs::path& out, const std::atomic<bool>& stop) {

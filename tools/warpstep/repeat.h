@@ -14,6 +14,10 @@ namespace warpstep::tools {
 std::vector<std::string> arguments_of_run(const std::vector<std::string>& arguments,
                                           const std::filesystem::path& out, std::uint64_t number);
 
+// The spread of the runs OUT/1 to OUT/`times`, as far as their summaries have the figures: a line
+// for the time of a step, the accuracy and the loss.
+std::string spread_of_runs(std::uint64_t times, const std::filesystem::path& out);
+
 // Runs this program `times` times, into OUT/1, OUT/2, ...: the same command with the same seed, so
 // that the runs do the same work and differ as equal runs do. Prints their spread at the end. The
 // first run that fails ends the whole with its exit code; `stop` ends it as SIGINT ends a run.

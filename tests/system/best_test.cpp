@@ -162,6 +162,34 @@ TEST_F(Best, EndsARunWhosePatienceIsOver) {
   EXPECT_EQ(summary["stopped_early"]["evaluations"], 3);
 }
 
+// The patience counts from the first evaluation, which no later one beats by --min-delta; the kept
+// checkpoint is the best one whatever that is.
+TEST_F(Best, MayBeOfALaterStepThanThePatienceCountsFrom) {
+  train(with(start(out_, "9"), "--patience", "2", "--monitor", "loss", "--min-delta", "9"));
+  const Json summary = read_json(out_ + "/summary.json");
+  EXPECT_EQ(summary["outcome"], "stopped early");
+  EXPECT_EQ(summary["steps"], 18);
+  EXPECT_EQ(summary["stopped_early"]["step"], 6);
+  EXPECT_EQ(summary["stopped_early"]["min_delta"], 9);
+  EXPECT_EQ(summary["best"]["step"], 12);
+  EXPECT_LT(summary["best"]["loss"], summary["stopped_early"]["best"]);
+  EXPECT_EQ(evaluate(out_, "best")["loss"], summary["best"]["loss"]);
+}
+
+// A rate that changes the loss, and no image's class: the first of equal accuracies, and the lowest
+// loss.
+TEST_F(Best, IsTheLowestLossOfEqualAccuracies) {
+  std::vector<std::string> arguments =
+      with(short_run(data_, out_), "--patience", "2", "--optimizer", "sgd");
+  *(std::find(arguments.begin(), arguments.end(), "--epochs") + 1) = "9";
+  *(std::find(arguments.begin(), arguments.end(), "--lr") + 1) = "1e-6";
+  train(arguments);
+  const Json summary = read_json(out_ + "/summary.json");
+  EXPECT_EQ(summary["stopped_early"]["step"], 6);
+  EXPECT_EQ(summary["stopped_early"]["best"], summary["best"]["accuracy"]);
+  EXPECT_EQ(summary["best"]["step"], 18);
+}
+
 TEST_F(Best, EndsEarlyAtTheSameStepIfThePatienceIsInterrupted) {
   train(with(start(out_, "9"), "--patience", "3"));
   EXPECT_EQ(read_json(out_ + "/summary.json")["outcome"], "stopped early");

@@ -5,7 +5,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <span>
+#include <tuple>
 
 #include "engine/core/cpus.h"
 #include "tests/system/program.h"
@@ -243,6 +246,72 @@ TEST_F(Runs, PredictAsTheyEvaluate) {
               testing::ContainsRegex("label.*\n.*[.]png +[0-2] +[0-9.]+ %\n"));
   EXPECT_THAT(run({"predict", best, folder_.path() + "/none.png"}).err,
               HasSubstr("none.png: there is no such file or folder"));
+}
+
+// Of files that are labelled otherwise than the model was taught: rows are labels, columns guesses.
+TEST_F(Runs, TellWhatTheyTakeForWhat) {
+  const std::string best = folder_ / "runs/lr1e-2", other = folder_ / "other";
+  fs::copy(data_, other, fs::copy_options::recursive);
+  const Json guesses = Json::parse(run({"predict", best, other + "/test", "--json"}).out);
+  ASSERT_EQ(guesses.size(), 64U);
+  std::array<std::array<int, set_classes>, set_classes> expected{};
+  data::testing::Labels labels;
+  for (const Json& one : guesses) {
+    const std::string file = fs::path(one["file"].get<std::string>()).filename();
+    const int guess = std::stoi(one["label"].get<std::string>());
+    // Of class 0 most are right, some are taken for 1, fewer for 2; class 1 is always taken for 2.
+    const int index = std::stoi(file);
+    const int label = guess == 2                     ? (index % 7 == 0 ? 0 : 1)
+                      : guess == 1 && index % 3 == 0 ? 0
+                      : guess == 1                   ? 2
+                                                     : 0;
+    labels.emplace_back(file, label);
+    ++expected.at(idx(label)).at(idx(guess));
+  }
+  put(other + "/test/labels.pkl", data::write_pickle(labels));
+  const Json found = Json::parse(
+      run({"eval", best, "--checkpoint", "best", "--data", other, "--confusion", "--json"}).out);
+  EXPECT_EQ(found["confusion"], Json(expected));
+  EXPECT_GT(expected[0][1], 0);
+  std::string table;
+  for (int i = 0; i < set_classes; ++i) {
+    const auto& row = expected.at(idx(i));
+    const int images = row[0] + row[1] + row[2];
+    ASSERT_GT(images, 0) << "no image has label " << i;
+    table += fmt::format("{} +{} +{:.1f} % +{} +{} +{}\n", i, images,
+                         100.0 * row.at(idx(i)) / images, row[0], row[1], row[2]);
+  }
+  EXPECT_THAT(run({"eval", best, "--checkpoint", "best", "--data", other, "--confusion"}).out,
+              testing::ContainsRegex("class +images +correct +0 +1 +2\n" + table));
+}
+
+// With more than 20 classes only the pairs most often confused are printed, the first 20.
+TEST(Confusion, OfManyClassesIsAList) {
+  constexpr std::size_t classes = 21, images = 8;
+  const TemporaryFolder folder;
+  const std::string data = folder / "data", out = folder / "run";
+  for (const char* split : {"/train", "/test"})
+    for (std::uint32_t c = 0; c < classes; ++c)
+      for (std::uint32_t i = 0; i < images; ++i)
+        put(fmt::format("{}{}/class{:02}/{}.png", data, split, c, i),
+            data::testing::some_png({8, 8, 3}, c * 131 + i * 17));
+  ASSERT_EQ(run(with(short_run(data, out), "--steps", "1")).exit_code, 0);
+  const Json matrix = Json::parse(run({"eval", out, "--confusion", "--json"}).out)["confusion"];
+  ASSERT_EQ(matrix.size(), classes);
+  std::vector<std::tuple<int, std::size_t, std::size_t>> pairs;
+  std::string expected = "class    images  correct\n";
+  for (std::size_t i = 0; i < classes; ++i) {
+    expected += fmt::format("class{:02}       8  {:>7}\n", i,
+                            fmt::format("{:.1f} %", 100.0 / images * matrix[i][i].get<int>()));
+    for (std::size_t j = 0; j < classes; ++j)
+      if (const int count = matrix[i][j]; i != j && count > 0) pairs.emplace_back(-count, i, j);
+  }
+  ASSERT_GT(pairs.size(), 20U);
+  std::ranges::sort(pairs);
+  expected += "most often confused:\n";
+  for (const auto& [count, i, j] : std::span(pairs).first(20))
+    expected += fmt::format("  class{:02} taken for class{:02}: {}\n", i, j, -count);
+  EXPECT_THAT(run({"eval", out, "--confusion"}).out, testing::EndsWith("\n\n" + expected));
 }
 
 TEST_F(Runs, PredictTheOtherFilesIfSomeAreBroken) {

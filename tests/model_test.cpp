@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
+
 #include "engine/core/cpu_isa.h"
 #include "engine/core/error.h"
 #include "engine/passes/precision.h"
@@ -177,11 +180,11 @@ class ModelInBf16 : public testing::TestWithParam<const char*> {
   static std::unique_ptr<Stepping> stepping(const char* backend) {
     StepOptions options;
     options.precision = Precision::bf16;
-    models::BuildOptions build;
-    build.batch = 4;
-    if (std::string_view(GetParam()) != "mlp") build.image = {32, 32, 3};
-    Graph graph = compile_step(models::build(models::find(GetParam()), build),
-                               options_for(*open_backend("cpu"), options));
+    models::BuildOptions build = testing_support::test_build(GetParam(), 4);
+    const models::Model& model = models::find(GetParam());
+    if (!model.is_text() && model.name != "mlp") build.image = {32, 32, 3};
+    Graph graph =
+        compile_step(models::build(model, build), options_for(*open_backend("cpu"), options));
     auto step = std::make_unique<Stepping>(std::move(graph), open_backend(backend));
     step->program.store().initialize(1);
     return step;
@@ -213,9 +216,72 @@ TEST_P(ModelInBf16, GivesTheSameBitsEveryTimeAndReadsNoDeadBuffer) {
   EXPECT_EQ(first, numbers(poisoning_runner));
 }
 
+std::string name_of(const testing::TestParamInfo<const char*>& tested) {
+  std::string name = tested.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
 INSTANTIATE_TEST_SUITE_P(Zoo, ModelInBf16,
-                         testing::Values("cifar10cnn", "mlp", "airbench", "resnet18"),
-                         [](const auto& tested) { return std::string(tested.param); });
+                         testing::Values("cifar10cnn", "mlp", "airbench", "resnet18", "gpt2-nano"),
+                         name_of);
+
+// Multiplies what one call gives before it is compared.
+class SpoilingRunner final : public testing_support::CheckRunner {
+ public:
+  SpoilingRunner(Program& program, Program& reference, std::size_t spoiled, float factor)
+      : CheckRunner(program, reference), spoiled_(spoiled), factor_(factor) {}
+
+  // Whether it changed anything.
+  bool has_spoiled() const { return has_spoiled_; }
+
+ private:
+  void after(std::size_t call) override {
+    if (call != spoiled_) return;
+    const Graph& graph = program_.graph();
+    for (const int id : graph.nodes[idx(program_.calls()[call].node)].out) {
+      const Value& value = graph.value(id);
+      if (value.type.dtype != DType::bf16 || !program_.address(id)) continue;
+      std::vector<float> numbers = program_.read(id);
+      for (float& number : numbers) {
+        has_spoiled_ = has_spoiled_ || number != 0;
+        number *= factor_;
+      }
+      program_.backend().write(value, program_.address(id), std::as_bytes(std::span(numbers)));
+    }
+  }
+
+  std::size_t spoiled_;
+  float factor_;
+  bool has_spoiled_ = false;
+};
+
+class SpoiltModelInBf16 : public ModelInBf16 {};  // a step for each call: small models
+
+// A result that is 0, or twice what it should be, is no rounding: of no call of a step.
+TEST_P(SpoiltModelInBf16, IsRefusedIfACallGivesZerosOrTwiceItsResult) {
+  const auto ours = stepping("cpu"), theirs = stepping("ref");
+  std::size_t spoiled = 0;
+  for (const float factor : {0.0F, 2.0F})
+    for (std::size_t call = 0; call < ours->program.calls().size(); ++call) {
+      for (Stepping* step : {ours.get(), theirs.get()}) {
+        step->program.store().initialize(1);
+        step->program.store().set_step_state({});
+        step->load(0);
+      }
+      SpoilingRunner runner(ours->program, theirs->program, call, factor);
+      bool refused = false;
+      try {
+        runner.step();
+      } catch (const NumericError& error) {
+        refused = true;
+        EXPECT_THAT(error.what(), testing::StartsWith(ours->program.calls()[call].title));
+      }
+      EXPECT_EQ(refused, runner.has_spoiled()) << ours->program.calls()[call].title;
+      spoiled += runner.has_spoiled() ? 1 : 0;
+    }
+  EXPECT_GT(spoiled, ours->program.calls().size());
+}
+INSTANTIATE_TEST_SUITE_P(Zoo, SpoiltModelInBf16, testing::Values("mlp", "gpt2-nano"), name_of);
 
 TEST(ModelOnCpuAlone, ComputesInFp32AndBf16Only) {
   const auto cpu = open_backend("cpu");

@@ -131,7 +131,7 @@ class OnBackend : public testing::TestWithParam<cases::Case> {
     const std::string missing = testing_support::why_not(*backend_, precision);
     if (!missing.empty()) GTEST_SKIP() << missing;
   }
-  void expect_agreement(DType coarsest) const;
+  void expect_agreement(double operands) const;
 
   std::shared_ptr<Backend> backend_;
 };
@@ -189,41 +189,73 @@ bool is_equal_but_for_ties(const std::vector<std::int32_t>& a, const std::vector
   return a.size() == b.size() && other <= a.size() / 100;
 }
 
-// The tolerance is that of the coarsest input dtype, and at least that of `coarsest`.
-void OnBackend::expect_agreement(DType coarsest) const {
-  const std::vector<Result> ours = Trial(GetParam(), backend_).run();
-  const std::vector<Result> theirs = Trial(GetParam(), open_backend("ref")).run();
-  ASSERT_EQ(ours.size(), theirs.size());
-  ASSERT_FALSE(ours.empty());
-  for (std::size_t i = 0; i < ours.size(); ++i) {
+// Moments in bf16 are rounded by random bits that all backends share, but for where parameters lie
+// in the store: of the first one, if it is not padded, to the same numbers, where the errors of f32
+// do not cross the place between two.
+bool has_bits_of_reference(const Graph& graph, const Result& result) {
+  if (result.dtype != DType::bf16 || graph.parameters.empty()) return false;
+  return std::ranges::any_of(graph.parameters[0].moments, [&](int id) {
+    const Value& value = graph.value(id);
+    return result.what == value.name + " " + value.type.text() &&
+           value.layout.bytes == value.type.bytes();
+  });
+}
+bool is_equal_but_for_crossings(const std::vector<float>& a, const std::vector<float>& b) {
+  std::size_t other = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) other += a[i] != b[i];
+  return a.size() == b.size() && other <= 1 + a.size() / 200;
+}
+
+// Numbers that overflow do so on both sides, and are no part of the comparison.
+void expect_same_overflows(Result& ours, Result& theirs) {
+  for (std::size_t i = 0; i < ours.floats.size(); ++i) {
+    if (!std::isinf(ours.floats[i])) continue;
+    const float most = ours.dtype == DType::f16 ? 65504 : 3.3e38F;
+    EXPECT_GE(std::copysign(1.0F, ours.floats[i]) * theirs.floats[i], most) << ours.what;
+    ours.floats[i] = theirs.floats[i] = 0;
+  }
+}
+
+// `operands`: what rounding the operands of a product may add to the difference.
+void OnBackend::expect_agreement(double operands) const {
+  Trial trial(GetParam(), backend_);
+  std::vector<Result> ours = trial.run();
+  std::vector<Result> theirs = Trial(GetParam(), open_backend("ref")).run_beside(ours);
+  ASSERT_LE(theirs.size(), ours.size());
+  ASSERT_FALSE(theirs.empty());
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
     ASSERT_EQ(ours[i].what, theirs[i].what);
-    // A sum that tf32 moves across 0 passes or stops a whole gradient of a ReLU.
-    const bool masks = ours[i].what.find("/relu.dgrad") != std::string::npos ||
-                       (ours[i].what.find("linear.dgrad") != std::string::npos &&
-                        GetParam().name.find("with a mask") != std::string::npos);
-    if (coarsest != DType::f32 && masks) break;
+    // A sum that tf32 moves across 0 passes or stops a whole gradient, and a mask is not copied.
+    if (operands > 0 && ours[i].what.find("linear.dgrad") != std::string::npos &&
+        GetParam().name.find("with a mask") != std::string::npos)
+      break;
     ASSERT_EQ(ours[i].floats.size(), theirs[i].floats.size());
     if (GetParam().fusion == fusion::conv_pool && GetParam().name.ends_with("16"))
       EXPECT_TRUE(is_equal_but_for_ties(ours[i].integers, theirs[i].integers)) << ours[i].what;
     else
       EXPECT_EQ(ours[i].integers, theirs[i].integers) << ours[i].what;
-    const bool finer = epsilon(ours[i].dtype) < epsilon(coarsest);
-    const double limit =
-        tolerance(finer ? coarsest : ours[i].dtype, ours[i].depth) + GetParam().function_error;
+    if (has_bits_of_reference(trial.program().graph(), ours[i])) {
+      EXPECT_TRUE(is_equal_but_for_crossings(ours[i].floats, theirs[i].floats)) << ours[i].what;
+    }
+    expect_same_overflows(ours[i], theirs[i]);
+    const double limit = tolerance(ours[i].dtype, ours[i].depth, ours[i].between) + operands +
+                         GetParam().function_error;
     EXPECT_LE(relative_difference(ours[i].floats, theirs[i].floats), limit) << ours[i].what;
     EXPECT_LE(largest_difference(ours[i].floats, theirs[i].floats),
               limit * largest_magnitude(theirs[i].floats))
         << ours[i].what;
+    EXPECT_LT(limit, 0.1) << ours[i].what << ": zeros, or twice the result, are off by 1";
   }
 }
 
 TEST_P(Op, AgreesWithTheReference) {
-  expect_agreement(DType::f32);
+  expect_agreement(0);
 }
 
-// tf32 has a mantissa of 10 bits, so its product is as coarse as one of f16.
+// tf32 has a mantissa of 10 bits, as f16. Cutting the others off both operands, not rounding them,
+// moves the results of these cases by up to 2.2 eps: most where three sums nearly cancel.
 TEST_P(OpInTf32, AgreesWithTheReference) {
-  expect_agreement(DType::f16);
+  expect_agreement(4 * epsilon(DType::f16));
 }
 
 class OpOfNaN : public Op {};

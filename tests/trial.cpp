@@ -11,6 +11,7 @@
 
 #include "engine/core/error.h"
 #include "engine/run/runner.h"
+#include "tests/tolerance.h"
 
 namespace warpstep::cases {
 void PrintTo(const Case& c, std::ostream* out) {
@@ -37,15 +38,6 @@ std::vector<std::byte> plain_bytes(const Type& type, const std::vector<float>& v
       append(value);
   }
   return bytes;
-}
-
-DType coarser(DType a, DType b) {
-  return epsilon(b) > epsilon(a) ? b : a;
-}
-
-// Its other outputs are computed from its first one after rounding.
-bool sums_what_it_writes(const AnyOp& op) {
-  return std::holds_alternative<NormConv>(op) || std::holds_alternative<NormConvDataGrad>(op);
 }
 
 }  // namespace
@@ -135,10 +127,17 @@ void Trial::fill_store(const cases::Case& c, std::uint64_t seed) {
   store.set_step_state(state);
 }
 
-Result Trial::read(int id, DType coarsest, double depth) const {
+void Trial::replace(int id, const Result& by) {
   const Value& value = program_.graph().value(id);
-  Result result{
-      value.name + " " + value.type.text(), coarser(coarsest, value.type.dtype), depth, {}, {}};
+  const std::vector<float> numbers(by.integers.begin(), by.integers.end());
+  const bool floats = is_float(value.type.dtype);
+  backend_->write(value, program_.address(id),
+                  plain_bytes(value.type, floats ? by.floats : numbers));
+}
+
+Result Trial::read(int id, DType between, double depth) const {
+  const Value& value = program_.graph().value(id);
+  Result result{value.name + " " + value.type.text(), value.type.dtype, depth, between, {}, {}};
   if (is_float(value.type.dtype)) {
     result.floats = program_.read(id);
     return result;
@@ -154,12 +153,13 @@ Result Trial::read(int id, DType coarsest, double depth) const {
   return result;
 }
 
-void Trial::read_store(std::vector<Result>& results, DType coarsest) const {
+void Trial::read_sections(std::vector<Result>& results) const {
   using Section = Store::Section;
   const Store& store = program_.store();
   const Graph& graph = program_.graph();
   for (std::size_t b = 0; b < store.buffers().size(); ++b)
-    results.push_back({store.buffers()[b].name, DType::f32, 1, store.read_buffer(b), {}});
+    results.push_back(
+        {store.buffers()[b].name, DType::f32, 1, DType::f32, store.read_buffer(b), {}});
   if (store.moment_count() == 0 && graph.state < 0) return;
   for (std::size_t p = 0; p < store.parameters().size(); ++p) {
     const auto keep = [&](Section section, DType dtype) {
@@ -167,6 +167,7 @@ void Trial::read_store(std::vector<Result>& results, DType coarsest) const {
           {fmt::format("{} section {}", store.parameters()[p].name, static_cast<int>(section)),
            dtype,
            1,
+           DType::f32,
            store.read(p, section),
            {}});
     };
@@ -181,17 +182,25 @@ void Trial::read_store(std::vector<Result>& results, DType coarsest) const {
     if (const int copy = graph.parameters[p].copy; copy >= 0)
       keep(Section::copy, graph.value(copy).type.dtype);
   }
+}
+
+void Trial::read_state(std::vector<Result>& results) const {
+  const Store& store = program_.store();
+  const Graph& graph = program_.graph();
+  if (store.moment_count() == 0 && graph.state < 0) return;
   const StepState state = store.step_state();
   results.push_back(
       {"step state",
        DType::f32,
        1,
+       DType::f32,
        {static_cast<float>(state.step), state.learning_rate, state.loss_scale,
         state.bias_correction1, state.bias_correction2, static_cast<float>(state.overflow)},
        {}});
   results.push_back({"factor and norm",
                      DType::f32,
                      1,
+                     DType::f32,
                      {state.gradient_factor, state.gradient_norm,
                       static_cast<float>(state.micro_step), static_cast<float>(state.update)},
                      {}});
@@ -207,8 +216,9 @@ void Trial::read_store(std::vector<Result>& results, DType coarsest) const {
                                     {"largest", row.largest},
                                     {"nonzero", row.nonzero}})
       results.push_back({fmt::format("{} of {}", name, graph.blocks[b].name),
-                         coarsest,
+                         DType::f32,
                          depth,
+                         DType::f32,
                          {static_cast<float>(sum)},
                          {}});
   }
@@ -217,17 +227,25 @@ void Trial::read_store(std::vector<Result>& results, DType coarsest) const {
   results.push_back({"report",
                      DType::f32,
                      1,
+                     DType::f32,
                      {report.loss, static_cast<float>(report.correct), report.learning_rate},
                      {}});
 }
 
 std::vector<Result> Trial::run(bool poison) {
+  return run(poison, nullptr);
+}
+
+std::vector<Result> Trial::run_beside(const std::vector<Result>& other) {
+  return run(false, &other);
+}
+
+std::vector<Result> Trial::run(bool poison, const std::vector<Result>* other) {
   const StepScope scope(*backend_);
   std::vector<Result> results;
   const Graph& graph = program_.graph();
   std::size_t call = 0, expected = 0;
   double depth = 0;
-  DType coarsest = DType::f32;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     std::size_t done = program_.calls().size();
@@ -235,19 +253,23 @@ std::vector<Result> Trial::run(bool poison) {
     if (expected < nodes_.size() && node.op == nodes_[expected].op) {
       ++expected;
       depth += graph.cost(node).depth;
-      for (const int id : node.out) {
-        if (program_.address(id) && graph.value(id).role != Role::mask)
-          results.push_back(read(id, coarsest, depth));
-        if (sums_what_it_writes(node.op)) coarsest = coarser(coarsest, graph.value(id).type.dtype);
-      }
-      for (const int id : node.out) coarsest = coarser(coarsest, graph.value(id).type.dtype);
+      const auto keep = [&](int id, double of_depth) {
+        results.push_back(read(id, rounded_between(graph, node), of_depth));
+        if (other != nullptr) replace(id, other->at(results.size() - 1));
+      };
+      for (const int id : node.out)
+        if (program_.address(id) && graph.value(id).role != Role::mask) keep(id, depth);
+      for (const int id : node.in)
+        if (is_float(graph.value(id).type.dtype) && changes(node.op, graph.value(id).role))
+          keep(id, graph.cost(node).depth);
     }
     program_.wait();
     if (poison && done < program_.calls().size()) program_.poison_dead_buffers(done);
   }
   if (expected != nodes_.size())
     fail<Error>("{} of the case's {} nodes were found in the program", expected, nodes_.size());
-  read_store(results, coarsest);
+  read_state(results);
+  if (other == nullptr) read_sections(results);
   return results;
 }
 

@@ -22,9 +22,12 @@ namespace warpstep::testing_support {
 std::string test_name(const testing::TestParamInfo<cases::Case>& info);
 
 struct Result {
-  std::string what;                    // value's name and shape
-  DType dtype = DType::f32;            // the coarsest of its inputs' dtypes and its own
-  double depth = 1;                    // of all computations before it
+  std::string what;          // value's name and shape
+  DType dtype = DType::f32;  // as it is stored
+  // Of all computations before it: where results cancel, as after a mean of 1,000, the rounding of
+  // an operand counts as much as that of the sums. Of its own alone for what a call changes.
+  double depth = 1;
+  DType between = DType::f32;          // of what that call may round on the way
   std::vector<float> floats;           // for floating-point dtypes
   std::vector<std::int32_t> integers;  // for the others
   bool operator==(const Result&) const = default;
@@ -52,9 +55,14 @@ class Trial {
 
   // Runs the calls one by one and reads the outputs of each when it is done: of the nodes of the
   // case, without masks, which only the backend can read, and without the reorders that it
-  // inserted. Then reads the values that updates changed. With `poison`, every buffer is filled
-  // with NaN patterns after its last reader.
+  // inserted; then the step's state, and all values in the store. With `poison`, every buffer is
+  // filled with NaN patterns after its last reader.
   std::vector<Result> run(bool poison = false);
+
+  // The same without the values in the store, and what a call gives or changes is replaced by what
+  // it gave in `other`, another backend's run of the case, once it is read: every call computes
+  // from the operands that it had there.
+  std::vector<Result> run_beside(const std::vector<Result>& other);
 
   // Writes the persistent values again.
   void fill_store(const cases::Case& c, std::uint64_t seed = 1);
@@ -70,8 +78,11 @@ class Trial {
 
  private:
   void fill(const cases::Case& c, std::uint64_t seed);
-  Result read(int value, DType coarsest, double depth) const;
-  void read_store(std::vector<Result>& results, DType coarsest) const;
+  std::vector<Result> run(bool poison, const std::vector<Result>* other);
+  Result read(int value, DType between, double depth) const;
+  void replace(int value, const Result& by);
+  void read_state(std::vector<Result>& results) const;
+  void read_sections(std::vector<Result>& results) const;
 
   std::shared_ptr<Backend> backend_;
   std::vector<Node> nodes_;  // of the case

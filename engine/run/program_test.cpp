@@ -124,10 +124,13 @@ TEST(CheckRunner, RefusesADifferentStep) {
                                                        HasSubstr("compile both with the same"))));
 }
 
-TEST(Tolerance, GrowsWithTheRootOfTheDepth) {
+TEST(Tolerance, GrowsWithTheRootOfTheDepthAndNotWithThatOf16Bits) {
   EXPECT_DOUBLE_EQ(tolerance(DType::f32, 1), 4 * 0x1p-23);
   EXPECT_DOUBLE_EQ(tolerance(DType::f32, 100), 40 * 0x1p-23);
-  EXPECT_DOUBLE_EQ(tolerance(DType::bf16, 0), 4 * 0x1p-7);
+  EXPECT_DOUBLE_EQ(tolerance(DType::bf16, 0), 2 * 0x1p-7 + 4 * 0x1p-23);
+  EXPECT_DOUBLE_EQ(tolerance(DType::f16, 100), 2 * 0x1p-10 + 40 * 0x1p-23);
+  EXPECT_DOUBLE_EQ(tolerance(DType::bf16, 1, DType::bf16), 4 * 0x1p-7 + 4 * 0x1p-23);
+  EXPECT_LT(tolerance(DType::bf16, 1e8, DType::bf16), 0.1);
 }
 
 TEST(RelativeDifference, IsThatOfTheRootMeanSquares) {

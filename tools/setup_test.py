@@ -74,6 +74,21 @@ class Setup(unittest.TestCase):
         install("unpacked", native)
         self.assertEqual(self.missing(**variables), packages)
 
+    def test_a_browser_that_cannot_be_installed_is_not_missed(self):
+        self.program("dpkg-query", "echo installed")
+        for name, text in (("apt-cache", "exit 0"), ("apt-get", "exit 1"), ("sudo", '[ "$1" != -n ] || shift; exec "$@"'),
+                           ("sleep", "")):
+            self.program(name, text)
+        ran = self.run_it("tools/setup --check")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("apt-get failed to install: chromium", ran.stderr)
+        self.assertEqual(self.run_it("tools/setup").stderr, "")  # what a build needs
+        self.program("apt-cache", "exit 100")  # Ubuntu has no such package
+        self.assertEqual(self.run_it("tools/setup --check").stderr, "")
+        self.program("apt-cache", "exit 0")
+        self.program("chromium", "")
+        self.assertEqual(self.run_it("tools/setup --check").stderr, "")
+
     def test_a_clang_tidy_that_the_system_lacks(self):
         for name, text in (("apt-cache", "exit 100"), ("apt-get", ""), ("sudo", '[ "$1" != -n ] || shift; exec "$@"')):
             self.program(name, text)

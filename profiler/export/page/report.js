@@ -217,9 +217,12 @@
     const text = flag.querySelector("code").textContent;
     const copy = button("Copy", "Copy " + text, () => {
       const done = () => { copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy"; }, 1500); };
-      if (navigator.clipboard && isSecureContext) { navigator.clipboard.writeText(text).then(done); return; }
-      getSelection().selectAllChildren(flag.querySelector("code"));
-      if (document.execCommand("copy")) done();
+      const select = () => {  // also where a browser forbids the clipboard: the reader can copy what is selected
+        getSelection().selectAllChildren(flag.querySelector("code"));
+        if (document.execCommand("copy")) done();
+      };
+      if (navigator.clipboard && isSecureContext) navigator.clipboard.writeText(text).then(done, select);
+      else select();
     });
     flag.append(copy);
   }

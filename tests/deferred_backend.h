@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,17 +18,25 @@ namespace warpstep::testing_support {
 class DeferredStream final : public Stream {
  public:
   explicit DeferredStream(std::unique_ptr<Stream> inner) : inner_(std::move(inner)) {}
-  void enqueue(std::function<void(Stream&)> work) { queue_.push_back(std::move(work)); }
-  void wait() override { run_until(queue_.size()); }
-  std::uint64_t mark() override { return queue_.size(); }
+  void enqueue(std::function<void(Stream&)> work) {
+    const std::scoped_lock lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  void wait() override { run_until(mark()); }
+  std::uint64_t mark() override {
+    const std::scoped_lock lock(mutex_);
+    return queue_.size();
+  }
   void wait_for(std::uint64_t mark) override { run_until(mark); }
-  std::uint64_t signal() override { return queue_.size(); }
+  std::uint64_t signal() override { return mark(); }
   void after(Stream& other, std::uint64_t signal) override {
     enqueue([&other, signal](Stream&) { other.wait_for(signal); });
   }
 
  private:
   void run_until(std::size_t end) {
+    const std::scoped_lock lock(
+        mutex_);  // also while the work runs: marks are waited for elsewhere
     while (done_ < end) {
       const auto work = std::exchange(queue_[done_], {});
       ++done_;
@@ -37,6 +46,7 @@ class DeferredStream final : public Stream {
   }
 
   std::unique_ptr<Stream> inner_;
+  std::recursive_mutex mutex_;  // a feeder's thread waits for the steps' stream
   std::vector<std::function<void(Stream&)>> queue_;  // all that was enqueued so far
   std::size_t done_ = 0;
 };

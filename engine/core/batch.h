@@ -68,6 +68,10 @@ class BatchSource {
   virtual const Batch& next() = 0;
   // How many of the most recent batches stay in their slots; next()'s reference is to the last one.
   virtual int held() const { return 1; }
+  // Where slots are given back in groups of so many batches, counted from the epoch's first: a
+  // group ends when the next one's first batch is taken, and all its steps must be enqueued by
+  // then. 0: one by one, as held() says.
+  virtual std::uint64_t group() const { return 0; }
   virtual Position position() const = 0;     // of the batch that next() will return
   virtual void seek(Position position) = 0;  // O(1)
 };

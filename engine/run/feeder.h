@@ -54,6 +54,7 @@ class Feeder : public BatchSource {
   int held() const override {
     return (backend_.steps_in_flight() + 1) * static_cast<int>(steps_per_launch_);
   }
+  std::uint64_t group() const override { return steps_per_launch_; }
   Position position() const override { return next_.position; }
   void seek(Position position) override;
 

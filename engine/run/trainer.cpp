@@ -463,14 +463,14 @@ std::uint64_t Trainer::steps_per_epoch() const {
 
 std::uint64_t Trainer::steps_per_launch() const {
   if (parts_.step.backend().steps_in_flight() == 0) return 1;
-  return std::min(options_.steps_per_launch, static_cast<std::uint64_t>(parts_.data.held()));
+  std::uint64_t steps = std::min(options_.steps_per_launch, std::uint64_t(parts_.data.held()));
+  while (parts_.data.group() % steps != 0) --steps;  // a launch lies within a group
+  return steps;
 }
 
 std::size_t Trainer::most_in_flight() const {
-  const std::size_t launches = idx(parts_.step.backend().steps_in_flight());
-  const std::size_t steps = steps_per_launch();
-  // The next launch takes all of its batches before it is enqueued, on top of those in flight.
-  return std::min(launches * steps, idx(parts_.data.held()) - steps);
+  const std::size_t steps = steps_per_launch(), held = idx(parts_.data.held());
+  return std::min(idx(parts_.step.backend().steps_in_flight()) * steps, held - steps);
 }
 
 // Ranks have the same scores, so they stop alike.

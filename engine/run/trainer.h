@@ -208,7 +208,7 @@ class Trainer {
 
   std::uint64_t steps_per_epoch() const;
   std::uint64_t steps_per_launch() const;
-  std::size_t most_in_flight() const;
+  std::size_t most_in_flight() const;  // steps, while a launch takes its batches
   void watch(Progress& progress) const;
   bool out_of_patience(const Progress& progress) const;
   bool at_limit(const Progress& progress) const;

@@ -14,6 +14,7 @@
 #include "engine/core/error.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
+#include "engine/run/feeder.h"
 #include "engine/run/trainer.h"
 #include "tests/deferred_backend.h"
 
@@ -40,7 +41,7 @@ class Slots final : public BatchSource {
     if (++taken > landed + idx(held_)) ++overwritten;
     std::vector<std::uint8_t>& slot = slots_[taken % slots_.size()];
     std::ranges::fill(slot, static_cast<std::uint8_t>(99 + 10 * position_.step));
-    batch_ = {.position = position_, .count = 1};
+    batch_ = {.position = position_, .count = 1, .slot = std::as_bytes(std::span(slot))};
     batch_.add("images", std::span(slot));
     batch_.add("labels", std::span(label_));
     position_ = position_.step + 1 == steps_per_epoch()
@@ -129,6 +130,21 @@ TEST(Flights, ReadNoBatchThatTheSourceOverwrites) {
       run.trainer({.epochs = 3, .steps_per_launch = steps}).run(run.progress, false);
       EXPECT_EQ(run.data.overwritten, 0U) << steps << " steps a launch, " << held << " held";
       EXPECT_EQ(run.data.landed, 30U);
+    }
+}
+
+// Of a feeder that was made for another number of steps a launch than the trainer's.
+TEST(Flights, ReadTheBatchesOfAFeederOfOtherLaunches) {
+  FlyingRun one_by_one(open_backend("ref"), 3);
+  one_by_one.trainer({.epochs = 3}).run(one_by_one.progress, false);
+  for (std::uint64_t groups = 1; groups <= 4; ++groups)
+    for (std::uint64_t steps = 1; steps <= 4; ++steps) {
+      FlyingRun run(device(), 1);
+      Feeder feeder(run.data, *run.backend, run.step.stream(), groups);
+      Trainer({.step = run.step, .data = feeder}, {.epochs = 3, .steps_per_launch = steps})
+          .run(run.progress, false);
+      EXPECT_EQ(run.weights(), one_by_one.weights())
+          << steps << " steps a launch, " << groups << " in the feeder";
     }
 }
 

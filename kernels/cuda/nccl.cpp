@@ -244,8 +244,11 @@ void Nccl::require_sound() const {
   fail<RankError>("{}", failure_);
 }
 
-// ncclCommAbort() has a thread of its own, as it may wait for the network: the process ends soon
-// without it. A call that waits for another rank in another thread ends by nothing else.
+// ncclCommAbort() has a thread of its own, as it may wait for the network, and waits until all
+// captured graphs with exchanges are destroyed: the process ends soon without it. A call that waits
+// for another rank in another thread ends by nothing else. Nobody uses the communicator after the
+// calls of before, as all later ones throw; the lock is not held for longer, because one of these
+// may come from the thread that destroys the graphs.
 void Nccl::give_up(const RankError& error) {
   constexpr auto patience = std::chrono::seconds(2), patience_with_calls = patience / 4;
   {
@@ -259,7 +262,7 @@ void Nccl::give_up(const RankError& error) {
   std::thread thread;
   const std::string problem = try_start_thread(
       thread, "nccl abort", [=, abort = library_.abort, comm = comm_, in_use = in_use_] {
-        const std::unique_lock alone(*in_use, patience_with_calls);
+        { const std::unique_lock after_calls(*in_use, patience_with_calls); }
         abort(comm);
         aborted->set_value();
       });

@@ -1,6 +1,7 @@
 // A libnccl.so.2 for machines without several GPUs: means over ranks that are processes of one
 // machine, through POSIX shared memory, added in the order of the ranks. All work is put on streams
-// by the runtime alone (copy, host function, copy), so that it is captured as NCCL's is.
+// by the emulated runtime (copy, exchange, copy), so that it is captured as NCCL's is. As NCCL's,
+// ncclCommAbort and ncclCommDestroy wait until no captured graph has an exchange any more.
 //
 // Faults to plant, by environment: NCCL_STAND_IN_FAIL=RANK:FUNCTION:CALL:RESULT, that rank's
 // CALL-th call of FUNCTION (from 1) returns RESULT, or never returns if RESULT is -1; several are
@@ -28,6 +29,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "tests/cuda_on_cpu/fake_runtime.h"
 
 namespace {
 
@@ -123,14 +126,11 @@ void store(std::byte* at, int type, float value) {
   }
 }
 
-struct Comm;
-
 std::size_t size_of(int type) {
   return type == u8 ? 1 : type == f32 ? 4 : 2;
 }
 
 struct Exchange {  // of one call; a captured one runs many times
-  Comm* comm = nullptr;
   Kind kind = Kind::mean;
   int type = f32, root = 0;
   std::size_t count = 0;            // of a rank
@@ -144,7 +144,12 @@ struct Comm {
   std::size_t mapped = 0;
   int rank = 0, size = 0, runs = 0;
   std::atomic<int> error{success};
-  std::vector<std::unique_ptr<Exchange>> exchanges;
+  std::atomic<int> exchanges{0};  // that run, or that a captured graph has
+
+  ~Comm() {
+    while (exchanges > 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    munmap(shared, mapped);
+  }
 
   bool lost() const {
     if (shared->given_up) return true;
@@ -211,11 +216,6 @@ struct Comm {
   }
 };
 
-void run_exchange(void* data) {
-  auto* exchange = static_cast<Exchange*>(data);
-  exchange->comm->run(*exchange);
-}
-
 // Copies to the host, exchanges there, copies back.
 int enqueue(const char* function, void* handle, Exchange made, const void* from, void* to,
             cudaStream_t stream) {
@@ -223,17 +223,20 @@ int enqueue(const char* function, void* handle, Exchange made, const void* from,
   if (const int result = planted_failure(function, comm.rank)) return result;
   if (made.type != u8 && made.type != f32 && made.type != f16 && made.type != bf16)
     return invalid_argument;
-  made.comm = &comm;
   made.values.resize(made.count * size_of(made.type));
   if (made.kind == Kind::gather)
     made.gathered.resize(made.values.size() * static_cast<std::size_t>(comm.size));
-  comm.exchanges.push_back(std::make_unique<Exchange>(std::move(made)));
-  Exchange& exchange = *comm.exchanges.back();
+  ++comm.exchanges;
+  const std::shared_ptr<Exchange> exchange(new Exchange(std::move(made)), [&comm](Exchange* over) {
+    delete over;
+    --comm.exchanges;
+  });
   std::vector<std::byte>& results =
-      exchange.kind == Kind::gather ? exchange.gathered : exchange.values;
-  if (cudaMemcpyAsync(exchange.values.data(), from, exchange.values.size(), cudaMemcpyDeviceToHost,
-                      stream) != cudaSuccess ||
-      cudaLaunchHostFunc(stream, run_exchange, &exchange) != cudaSuccess ||
+      exchange->kind == Kind::gather ? exchange->gathered : exchange->values;
+  if (cudaMemcpyAsync(exchange->values.data(), from, exchange->values.size(),
+                      cudaMemcpyDeviceToHost, stream) != cudaSuccess ||
+      warpstep::fake_cuda::enqueue(stream, "exchange",
+                                   [exchange, &comm] { comm.run(*exchange); }) != cudaSuccess ||
       cudaMemcpyAsync(to, results.data(), results.size(), cudaMemcpyHostToDevice, stream) !=
           cudaSuccess)
     return 1;  // ncclUnhandledCudaError
@@ -337,13 +340,12 @@ int ncclCommDestroy(void* handle) {
   const auto since = Clock::now();
   while (comm->shared->ended < comm->size && !comm->lost() && Clock::now() - since < patience())
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-  munmap(comm->shared, comm->mapped);
   return success;
 }
 int ncclCommAbort(void* handle) {
-  const int rank = static_cast<Comm*>(handle)->rank;
-  if (const int result = planted_failure("ncclCommAbort", rank)) return result;
-  static_cast<Comm*>(handle)->give_up(remote_error);  // kept: work on the device may still use it
+  const std::unique_ptr<Comm> comm(static_cast<Comm*>(handle));
+  if (const int result = planted_failure("ncclCommAbort", comm->rank)) return result;
+  comm->give_up(remote_error);
   return success;
 }
 const char* ncclGetErrorString(int result) {

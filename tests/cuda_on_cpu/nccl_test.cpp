@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/dist/tcp.h"
+#include "kernels/cuda/runtime.h"
 #include "tests/build_tree.h"
 #include "tests/free_port.h"
 
@@ -214,6 +215,26 @@ TEST_F(NcclRanks, FailOnTheDevice) {
   EXPECT_THAT(second, HasSubstr("own: NCCL: an exchange with other ranks failed: internal error"));
   EXPECT_THAT(first, AllOf(HasSubstr("another: NCCL: an exchange with other ranks failed: remote"),
                            HasSubstr(": rank 0 starts for ")));
+}
+
+// NCCL's abort ends only when the trainer has destroyed its graphs. It does so when it hears of the
+// error, which the thread that copies batches may have met before it.
+TEST_F(NcclRanks, GiveUpWhileAGraphHasAnExchange) {
+  setenv("NCCL_STAND_IN_ASYNC", "1:1:3", 1);
+  const auto [first, second] = errors_of([](Communicator& communicator) {
+    Rank rank(communicator);
+    const std::array pieces{rank.piece({1, 2, 3})};
+    CudaStream stream;
+    const GraphExecHandle graph =
+        capture(stream, [&] { rank.nccl().mean(pieces, false, stream.handle()); });
+    EXPECT_EQ(cudaGraphLaunch(graph.get(), stream.handle()), cudaSuccess);
+    std::thread copier([&] { EXPECT_THROW(rank.wait(), RankError); });
+    copier.join();
+    rank.wait();
+  });
+  unsetenv("NCCL_STAND_IN_ASYNC");
+  EXPECT_THAT(second, HasSubstr("own: NCCL: an exchange with other ranks failed: internal error"));
+  EXPECT_THAT(first, HasSubstr("another: NCCL: an exchange with other ranks failed: remote"));
 }
 
 TEST_F(NcclRanks, FailAtTheStart) {

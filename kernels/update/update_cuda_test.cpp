@@ -118,10 +118,11 @@ TEST_P(UpdateCuda, GivesTheSameBitsDownwards) {
   }
 }
 
-// To the nearest bf16 it would stay 1. The mean of 4,096 has a deviation of 0.2 %.
+// To the nearest bf16 it would stay 1; with the same random numbers in each update it would fall by
+// 0.08 instead of 0.095. The mean of 16,384 has a deviation of 0.14 % of that.
 TEST_P(UpdateCuda, AMeanOfSquaresInBf16FallsThoughEachStepIsBelowItsRounding) {
-  constexpr std::int64_t count = 4096;
-  constexpr int updates = 2000;
+  constexpr std::int64_t count = 16384;
+  constexpr int updates = 100;
   const Optimizer adam;
   const Floats gradients(dtype(), std::vector<float>(count, 0.0F)),
       first(DType::bf16, std::vector<float>(count, 0.0F)),
@@ -142,7 +143,7 @@ TEST_P(UpdateCuda, AMeanOfSquaresInBf16FallsThoughEachStepIsBelowItsRounding) {
   double mean = 0;
   for (const float v : second.values()) mean += static_cast<double>(v) / static_cast<double>(count);
   const double expected = std::pow(0.999, updates);
-  EXPECT_NEAR(mean, expected, 0.01 * expected);
+  EXPECT_NEAR(mean, expected, 0.01 * (1 - expected));
   EXPECT_EQ(parameters.values(), std::vector<float>(count, 0.5F));
 }
 

@@ -14,8 +14,9 @@ struct Schedule {
   enum class Kind : std::uint8_t { constant, step, cosine, one_cycle };
   Kind kind = Kind::constant;
   double peak = 1e-3;  // the rate that --lr names
-  std::int64_t warmup_steps =
-      0;  // linear from peak / (warmup + 1) to peak before the schedule starts
+  // Linear from peak / (warmup + 1) to peak. Then cosine and one_cycle begin; a step schedule has
+  // counted from the run's first step.
+  std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 0;  // of the run; cosine and one_cycle end there
   // step: the rate is multiplied by gamma once in so many batches, of which an update sums
   // `accumulate`: a period need not be a whole number of updates.

@@ -125,8 +125,8 @@ TEST(Step, CountsBatchesOfEpochsOfAnotherLength) {
   schedule.offset_batches = 2 * 4 - 16;
   schedule.gamma = 0.5;
   expect_rates(schedule, {{0, 0.1}, {16, 0.1}, {19, 0.1}, {20, 0.05}, {31, 0.05}, {32, 0.025}});
-  schedule.warmup_steps = 2;
-  expect_rates(schedule, {{16, 0.1}, {21, 0.1}, {22, 0.05}});
+  schedule.warmup_steps = 6;
+  expect_rates(schedule, {{5, 0.1 * 6 / 7}, {6, 0.1}, {16, 0.1}, {19, 0.1}, {20, 0.05}});
 }
 
 // By hand: 4 steps of warm-up climb in fifths of the peak, then the cosine of 10 - 4 steps begins.
@@ -136,6 +136,16 @@ TEST(WarmUp, ComesBeforeTheSchedule) {
   expect_rates(schedule, {{0, 0.2}, {1, 0.4}, {2, 0.6}, {3, 0.8}, {4, 1.0}, {7, 0.5}, {10, 0}});
   schedule.kind = Schedule::Kind::constant;
   expect_rates(schedule, {{0, 0.2}, {3, 0.8}, {4, 1.0}, {1000, 1.0}});
+}
+
+// By hand: cuts after 5 and 10 steps of the run; the warm-up replaces the rates of the first 4.
+TEST(WarmUp, MovesNoCutOfAStepSchedule) {
+  Schedule schedule = of_kind(Schedule::Kind::step, 1, 20);
+  schedule.period_batches = 5;
+  schedule.warmup_steps = 4;
+  expect_rates(schedule, {{0, 0.2}, {3, 0.8}, {4, 1}, {5, 0.1}, {9, 0.1}, {10, 0.01}});
+  schedule.warmup_steps = 7;  // past the first cut
+  expect_rates(schedule, {{5, 0.75}, {6, 0.875}, {7, 0.1}, {9, 0.1}, {10, 0.01}});
 }
 
 // By hand: 1 - 0.9^n and 1 - 0.999^n after n updates.

@@ -232,6 +232,32 @@ TEST_F(Again, AScheduleEndsWithTheRunAfterAnotherBatch) {
   }
 }
 
+// A cut after each epoch; the warm-up is over in the second.
+TEST_F(Again, AStepScheduleCutsAfterEpochsOfAnyLength) {
+  ASSERT_EQ(run(with(short_run(data_, out_), "--lr-schedule", "step", "--lr-step-epochs", "1",
+                     "--warmup-steps", "8"))
+                .exit_code,
+            0);
+  const std::string begun = folder_ / "begun";
+  fs::copy(out_, begun, fs::copy_options::recursive);
+  for (const auto& [batch, epoch_steps] : {std::pair("64", 3), {"16", 12}}) {
+    SCOPED_TRACE(batch);
+    fs::remove_all(out_);
+    fs::copy(begun, out_, fs::copy_options::recursive);
+    const Ended ended = run({"train", "--resume", out_, "--batch", batch, "--epochs", "4"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    std::vector<double> rates;
+    for (const Json& line : metrics(out_))
+      if (line["kind"] == "step") rates.push_back(line["learning_rate"]);
+    ASSERT_EQ(rates.size(), idx(12 + 2 * epoch_steps));
+    for (std::size_t step = 8; step < rates.size(); ++step) {
+      const int later = static_cast<int>(step) - 12;
+      const int cuts = later < 0 ? 1 : 2 + later / epoch_steps;
+      EXPECT_NEAR(rates[step], 1e-3 * std::pow(0.1, cuts), 1e-9) << "of step " << step + 1;
+    }
+  }
+}
+
 TEST_F(Again, TheFinalRateGoesWithTheRunsOwnSchedule) {
   ASSERT_EQ(
       run(with(short_run(data_, out_), "--lr-schedule", "cosine", "--lr-final", "5e-4")).exit_code,

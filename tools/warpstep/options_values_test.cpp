@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tools/warpstep/options.h"
 
 namespace warpstep::tools {
@@ -75,6 +77,23 @@ TEST(Options, OfALengthCountEpochsAsTheyWere) {
   EXPECT_EQ(schedule_of(step.typed, 100, 8, after_two), schedule_of(step.typed, 100, 8));
   EXPECT_THAT(rates(4, {16, 19, 20, 31, 32}), ElementsAre(1, 1, 0.5, 0.5, 0.25));
   EXPECT_THAT(rates(16, {16, 31, 32, 79, 80}), ElementsAre(1, 1, 0.5, 0.5, 0.25));
+}
+
+// A cut after each epoch. The warm-up of 12 steps took an epoch and a half of 8, whatever the
+// length of those after the second.
+TEST(Options, OfAWarmUpMoveNoCut) {
+  const CommandLine line({"mlp", "--lr", "1", "--lr-schedule", "step", "--lr-step-epochs", "1",
+                          "--lr-gamma", "0.5", "--warmup-steps", "12"});
+  const Progress after_three{.step = 24, .next = {3, 0}};
+  const double before = learning_rate(schedule_of(line.typed, 100, 8), 23);
+  EXPECT_EQ(before, 0.25);
+  for (const std::int64_t epoch_steps : {1, 4, 8, 16, 50}) {
+    const Schedule schedule = schedule_of(line.typed, 1000, epoch_steps, after_three);
+    for (std::int64_t step = 0; step < 3 * epoch_steps; ++step)
+      EXPECT_EQ(learning_rate(schedule, 24 + step),
+                before * std::pow(0.5, static_cast<double>(1 + step / epoch_steps)))
+          << step << " steps of " << epoch_steps << " an epoch later";
+  }
 }
 
 TEST(Options, WithoutEffectAreNamed) {

@@ -51,7 +51,20 @@ Recipe::Recipe(std::vector<TransformPtr> transforms) : transforms_(std::move(tra
   check();
 }
 
+// yuv centres bytes at 128, so it comes before scale. After it, as in PyTorch, it is the same map.
+void Recipe::put_yuv_before_scale() {
+  const auto place = [this](std::string_view name) {
+    return std::ranges::find(transforms_, name, &Transform::name);
+  };
+  const auto scale = place("scale"), yuv = place("yuv");
+  if (yuv == transforms_.end() || scale > yuv) return;
+  if (const Transform& next = **std::next(scale); next.name() != "yuv")
+    fail<UsageError>("transform yuv must come before {}, or right after scale", next.text());
+  std::iter_swap(scale, yuv);
+}
+
 void Recipe::check() {
+  put_yuv_before_scale();
   std::map<std::string, int> seen;
   first_fields_.clear();
   span_names_.clear();

@@ -50,6 +50,7 @@ class Recipe {
   bool mixes() const;
 
  private:
+  void put_yuv_before_scale();
   void check();
   void check_geometry() const;
 

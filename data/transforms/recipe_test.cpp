@@ -51,6 +51,8 @@ TEST(Recipe, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refused("mixup=1,mixup=1"), HasSubstr("may occur only once in a recipe"));
   EXPECT_THAT(refused("scale,scale"), HasSubstr("may occur only once in a recipe"));
   EXPECT_THAT(refused("normalize,yuv"), HasSubstr("normalize must come after yuv"));
+  EXPECT_THAT(refused("scale,normalize,yuv"),
+              HasSubstr("yuv must come before normalize, or right after scale"));
   EXPECT_THAT(refused("random-crop=32:pad=4,resize=16"),
               HasSubstr("transform resize=16 must come before random-crop=32:pad=4, which pads"));
   EXPECT_THAT(refused("resize=64,random-resized-crop=32"),
@@ -179,6 +181,8 @@ TEST(Recipe, FoldsColoursIntoOneAffineMap) {
   EXPECT_NEAR(at(yuv, 1, 255, 255, 255), 128.0 / 255, 1e-6);
   EXPECT_NEAR(at(yuv, 2, 255, 0, 0), 127.5 / 255 + 128.0 / 255, 1e-6);  // red
   EXPECT_NEAR(at(yuv, 1, 0, 0, 255), 127.5 / 255 + 128.0 / 255, 1e-6);  // blue
+  EXPECT_EQ(Recipe("scale,yuv").pixels(3, {}, {}), yuv) << "in the order of PyTorch";
+  EXPECT_EQ(Recipe("flip,scale,yuv,normalize,mixup=1").text(), "flip,yuv,scale,normalize,mixup=1");
   const PixelPlan normal = Recipe().pixels(3, {0.5, 0.4, 0.3}, {0.2, 0.25, 0.5});
   EXPECT_NEAR(at(normal, 1, 9, 255, 9), (1 - 0.4) / 0.25, 1e-6);
   EXPECT_EQ(normal.m[1][0], 0);

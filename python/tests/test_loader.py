@@ -127,6 +127,12 @@ def test_epochs_differ_and_resume_bit_for_bit(arrays):
     assert state["epoch"] == 0 and same(epoch_of(resumed), first[done:]) and same(epoch_of(resumed), second)
 
 
+def test_yuv_may_come_after_scale(arrays):
+    yuv, other = (epoch_of(warpstep.Loader(arrays[0], 8, dtype="float32", transforms=transforms))
+                  for transforms in ("yuv,scale", "scale,yuv"))
+    assert same(yuv, other)
+
+
 def test_a_loop_after_break_is_the_next_epoch(arrays):
     loader = warpstep.Loader(arrays[0], 8)
     old = iter(loader)

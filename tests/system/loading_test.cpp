@@ -358,6 +358,14 @@ TEST_F(Loading, DecodesEveryTimeWhereMemoryAllowsNoMore) {
   EXPECT_THAT(chosen.err, HasSubstr("decoded (its pixels do not fit into memory)"));
 }
 
+TEST_F(Loading, ScalesBeforeYuvAsAfterIt) {
+  for (const char* normalize : {"device", "cpu"}) {
+    expect_trained(a_, {"--transforms", "flip,yuv,scale", "--normalize", normalize, "--overwrite"});
+    expect_trained(b_, {"--transforms", "flip,scale,yuv", "--normalize", normalize, "--overwrite"});
+    expect_equal_runs(a_, b_);
+  }
+}
+
 TEST_F(Loading, RefusesWhatCannotBeMeant) {
   const auto refused = [&](const std::vector<std::string>& more) {
     const Ended ended = train(data_, a_, more);

@@ -366,6 +366,42 @@ TEST_F(Loading, ScalesBeforeYuvAsAfterIt) {
   }
 }
 
+// Measured or given, they are of the channels that the run's own transforms make.
+TEST_F(Loading, TheStatisticsOfARunAreOfItsChannels) {
+  const auto expect_code = [](const std::vector<std::string>& command, int code,
+                              const std::string& message = "") {
+    const Ended ended = run(command);
+    EXPECT_EQ(ended.exit_code, code) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(message));
+  };
+  const std::string of_rgb =
+      "mean and standard deviation are measured on the images, not on the channels of yuv: give "
+      "--mean and --std of those, or scale them: --transforms ...,yuv,scale";
+  expect_trained(a_, {});
+  expect_code({"train", "--resume", a_, "--epochs", "3", "--transforms", "yuv"}, 2, of_rgb);
+  expect_code({"train", "--resume", a_, "--epochs", "3", "--eval-transforms", "yuv"}, 2, of_rgb);
+  expect_code({"eval", a_, "--eval-transforms", "yuv"}, 2, of_rgb);
+  expect_code({"eval", a_, "--transforms", "yuv"}, 2, of_rgb);
+  expect_code({"predict", a_, data_ + "/test", "--eval-transforms", "yuv"}, 2, of_rgb);
+  expect_code({"eval", a_, "--eval-transforms", "yuv,scale"}, 0);
+  const std::vector<std::string> own{"--mean", "0.5", "0.5", "0.5", "--std", "0.2", "0.2", "0.2"};
+  const auto with_own = [&](std::vector<std::string> command) {
+    command.insert(command.end(), own.begin(), own.end());
+    return command;
+  };
+  expect_code(with_own({"eval", a_, "--eval-transforms", "yuv"}), 0);
+  expect_code(with_own({"train", "--resume", a_, "--epochs", "3", "--transforms", "yuv"}), 0);
+
+  const std::string of_yuv =
+      "mean and standard deviation of the run are those of the channels of "
+      "yuv: give --mean and --std of the images";
+  expect_code({"eval", a_}, 0);
+  expect_code({"train", "--resume", a_, "--epochs", "4", "--transforms", "flip,yuv"}, 0);
+  expect_code({"train", "--resume", a_, "--epochs", "5", "--transforms", "flip"}, 2, of_yuv);
+  expect_code({"eval", a_, "--eval-transforms", "none"}, 2, of_yuv);
+  expect_code(with_own({"eval", a_, "--eval-transforms", "none"}), 0);
+}
+
 TEST_F(Loading, RefusesWhatCannotBeMeant) {
   const auto refused = [&](const std::vector<std::string>& more) {
     const Ended ended = train(data_, a_, more);

@@ -1,6 +1,7 @@
 // The path of a run's data to its step: set, recipe, tier, loader, and the copy to the device.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -64,6 +65,12 @@ bool use_vocabulary_of_run(const Json& config, const std::string& from, const Ru
 
 // Tokens in a sequence of text: --sequence, or the model's context. UsageError if there is neither.
 std::int64_t sequence_of(const RunOptions& options, const models::Model& model);
+
+// The mean and std of a run are of the channels that its own transforms make. UsageError where
+// those of `splits` that `now` normalises with them have yuv and the run's have not, or the
+// reverse.
+void require_channels_of_run(const Parser& parser, const RunOptions& run, const RunOptions& now,
+                             std::initializer_list<data::Split> splits);
 
 // Mean and std of the channels: --mean and --std, or measured, unless neither recipe needs them.
 void resolve_normalization(RunOptions& options, const Source& training, const Source& test);

@@ -79,6 +79,7 @@ Subject::Subject(const Parser& parser, const SubjectRequest& request, const RunO
   adopt_config_beside(request.weights, options);
   if (options.model_option.empty()) options.model_option = std::move(of_run);
   require_context(options);
+  require_channels_of_run(parser, stored_, options, {data::Split::test});
 }
 
 fs::path Subject::file() const {

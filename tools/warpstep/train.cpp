@@ -66,6 +66,8 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
     locate_data(*resumed->latest_config, resumed->checkpoint.string(), parser, options);
     options.out = resumed->run;
     require_same_run(*resumed, options);
+    require_channels_of_run(parser, resumed->latest, options,
+                            {data::Split::train, data::Split::test});
   } else if (request.allow_changed_data) {
     fail<UsageError>("--allow-changed-data goes with --resume");
   }

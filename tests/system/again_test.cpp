@@ -258,6 +258,33 @@ TEST_F(Again, AStepScheduleCutsAfterEpochsOfAnyLength) {
   }
 }
 
+// Not one whose checkpoint is broken: no older one would fit either.
+TEST_F(Again, TransformsOfAnotherSizeAreNamed) {
+  ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
+  const auto before = snapshot();
+  const Ended ended =
+      run({"train", "--resume", out_, "--epochs", "3", "--transforms", "random-crop=6,flip"});
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.err,
+              HasSubstr("--transforms random-crop=6,flip: random-crop=6 makes images of 6x6x3, but "
+                        "the model was trained on images of 8x8x3 and has other weights for other "
+                        "sizes; scale them to that size, --transforms resize=8x8, or leave out "
+                        "--transforms\n"));
+  EXPECT_TRUE(snapshot() == before);
+
+  const std::string large = folder_ / "large";
+  for (const char* split : {"train", "test"})
+    data::testing::put_png_split(large + "/" + split, 64, 3, {12, 12, 3});
+  const std::vector<std::string> other{
+      "train", "--resume", out_, "--data", large, "--allow-changed-data", "--epochs", "3"};
+  const Ended data = run(other);
+  EXPECT_EQ(data.exit_code, 2);
+  EXPECT_THAT(data.err, HasSubstr(": images stay 12x12x3, but the model was trained on images of "
+                                  "8x8x3 and has other weights for other sizes; scale them to that "
+                                  "size, --transforms resize=8x8\n"));
+  EXPECT_EQ(run(with(other, "--transforms", "resize=8x8")).exit_code, 0);
+}
+
 TEST_F(Again, TheFinalRateGoesWithTheRunsOwnSchedule) {
   ASSERT_EQ(
       run(with(short_run(data_, out_), "--lr-schedule", "cosine", "--lr-final", "5e-4")).exit_code,

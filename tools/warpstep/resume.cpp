@@ -19,6 +19,7 @@
 #include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
+#include "tools/warpstep/subject.h"
 #include "tools/warpstep/summary.h"
 
 namespace warpstep::tools {
@@ -302,10 +303,22 @@ void take_sums(int ranks_then, const World& world, Store& store) {
   }
 }
 
+// Weights that do not fit may be those for images of another size.
+void require_size_of_run(const Resumed& resumed, const RunOptions& options,
+                         const Source& training) {
+  if (training.is_text()) return;
+  const std::optional<Shape> trained = trained_row_of(*resumed.config, resumed.options);
+  if (!trained) return;
+  std::string by = training.path();
+  for (const OptionChange& change : changes(resumed.options, options))
+    if (change.name == "--transforms") by = change.option;
+  require_trained_size(options, training, *trained, by, "--transforms", by != training.path());
+}
+
 }  // namespace
 
-Progress load_resumed(const Resumed& resumed, const RunOptions& options, std::uint64_t epoch_steps,
-                      Store& store) {
+Progress load_resumed(const Resumed& resumed, const RunOptions& options, const Source& training,
+                      std::uint64_t epoch_steps, Store& store) {
   Progress progress;
   try {
     progress = load_checkpoint(resumed.checkpoint, store, optimizer_of(options).kind);
@@ -318,6 +331,7 @@ Progress load_resumed(const Resumed& resumed, const RunOptions& options, std::ui
                       resumed.checkpoint.string(), store.step_state().micro_step,
                       options.accumulate);
   } catch (const DataError& error) {
+    require_size_of_run(resumed, options, training);
     fail<DataError>("{}{}", error.what(), older_hint(resumed));
   }
   if (store.step_state().update == 0) take_sums(ranks_of(*resumed.config), options.world(), store);

@@ -49,11 +49,12 @@ void require_same_data(const Resumed& resumed, const Json& data, const Source& t
 void require_same_run(const Resumed& resumed, const RunOptions& options);
 
 // Fills the store. A run may continue in another precision, which is reported on stderr; loss
-// scaling then starts from its initial value. DataError if the file is broken, with an older one to
-// continue from; UsageError in the middle of an epoch if the options would draw other batches for
-// the rest of it, and DataError if an epoch, of `epoch_steps` now, has no rest.
-Progress load_resumed(const Resumed& resumed, const RunOptions& options, std::uint64_t epoch_steps,
-                      Store& store);
+// scaling then starts from its initial value. UsageError if rows of `training` have a size for
+// which the model has other weights; DataError if the file is broken, with an older one to continue
+// from; UsageError in the middle of an epoch if the options would draw other batches for the rest
+// of it, and DataError if an epoch, of `epoch_steps` now, has no rest.
+Progress load_resumed(const Resumed& resumed, const RunOptions& options, const Source& training,
+                      std::uint64_t epoch_steps, Store& store);
 
 // Where a run continues, and which of its options were changed: one line.
 std::string continuation_text(const Resumed& resumed, const RunOptions& options,

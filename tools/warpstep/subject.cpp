@@ -126,15 +126,26 @@ std::optional<Shape> parse_image_shape(const std::string& text) {
   return Shape{sides[0], sides[1], sides[2]};
 }
 
+namespace {
+
+std::optional<Shape> image_of(const Json& config) {
+  return parse_image_shape(fields::text(fields::child(config, "data"), "image_shape"));
+}
+
+}  // namespace
+
 std::optional<Shape> Subject::trained_image() const {
-  if (!is_run()) return std::nullopt;
-  return parse_image_shape(fields::text(fields::child(*config_, "data"), "image_shape"));
+  return is_run() ? image_of(*config_) : std::nullopt;
 }
 
 std::optional<Shape> Subject::trained_row() const {
-  const std::optional<Shape> image = trained_image();
+  return is_run() ? trained_row_of(*config_, stored_) : std::nullopt;
+}
+
+std::optional<Shape> trained_row_of(const Json& config, const RunOptions& stored) {
+  const std::optional<Shape> image = image_of(config);
   if (!image) return std::nullopt;
-  const ImageExtent row = data::Recipe(training_transforms(stored_)).extent(*image);
+  const ImageExtent row = data::Recipe(training_transforms(stored)).extent(*image);
   return Shape{row.height, row.width, (*image)[2]};
 }
 
@@ -177,6 +188,20 @@ std::string given_transforms(const Parser& parser, const RunOptions& options) {
 
 }  // namespace
 
+void require_trained_size(const RunOptions& options, const Source& source, const Shape& trained,
+                          const std::string& by, std::string_view option, bool leave_out) {
+  const Shape row = source.row_shape();
+  if ((row[0] == trained[0] && row[1] == trained[1]) ||
+      weight_shapes(options, source, row) ==
+          weight_shapes(options, source, {trained[0], trained[1], row[2]}))
+    return;
+  fail<UsageError>(
+      "{}: {}, but the model was trained on images of {} and has other weights for other sizes; "
+      "scale them to that size, {} resize={}x{}{}",
+      by, maker_of_size(source), trained.text(), option, trained[0], trained[1],
+      leave_out ? fmt::format(", or leave out {}", by.substr(0, by.find(' '))) : "");
+}
+
 // Weights that do not fit are often those for images of another size.
 void load_weights_for(const Parser& parser, const Source& source, Subject& subject,
                       Store& store) try {
@@ -194,15 +219,9 @@ void load_weights_for(const Parser& parser, const Source& source, Subject& subje
   const std::optional<Shape> trained_image = subject.trained_image(),
                              trained = subject.trained_row();
   if (!trained) throw;
-  if (!given.empty() && (row[0] != (*trained)[0] || row[1] != (*trained)[1]) &&
-      weight_shapes(subject.options, source, row) !=
-          weight_shapes(subject.options, source, {(*trained)[0], (*trained)[1], row[2]}))
-    fail<UsageError>(
-        "{}: {}, but the model was trained on images of {} and has other weights for other sizes; "
-        "scale them to that size, --eval-transforms resize={}x{}{}",
-        given, maker_of_size(source), trained->text(), (*trained)[0], (*trained)[1],
-        image == *trained_image ? fmt::format(", or leave out {}", given.substr(0, given.find(' ')))
-                                : "");
+  if (!given.empty())
+    require_trained_size(subject.options, source, *trained, given, "--eval-transforms",
+                         image == *trained_image);
   if (image == *trained_image) throw;
   fail<DataError>(
       "the run was trained on images of {}, and those of {} have {}, for which the model has other "

@@ -65,6 +65,15 @@ class Subject {
 // image.
 std::optional<Shape> parse_image_shape(const std::string& text);
 
+// Of a run with this configuration and these options: an image as its model sees it in training.
+std::optional<Shape> trained_row_of(const Json& config, const RunOptions& stored);
+
+// UsageError if the rows of `source` have another size than `trained`, for which the model has
+// other weights. The message begins with `by`, what the rows are due to, and advises `option`, or
+// to leave out the one that `by` begins with.
+void require_trained_size(const RunOptions& options, const Source& source, const Shape& trained,
+                          const std::string& by, std::string_view option, bool leave_out);
+
 // Loads the weights for rows of `source`. If they do not fit, the message names what made the rows
 // another size than the model's: given transforms (UsageError), or images of another size
 // (DataError).

@@ -428,7 +428,8 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   std::string why_done;
   if (resumed) {
     weights = resumed->config->value("weights", Json());
-    progress = load_resumed(*resumed, job.options, job.epoch_steps, job.step->store());
+    progress =
+        load_resumed(*resumed, job.options, job.training, job.epoch_steps, job.step->store());
     why_done = nothing_left(*resumed, job.options, progress);
   }
   // Rank 0's, which alone has all files; also by ranks that do not resume, which require_alike()

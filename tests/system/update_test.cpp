@@ -122,6 +122,24 @@ TEST_F(UpdateOptions, AResumedRunEndsWithTheSameBits) {
   EXPECT_THAT(refused.err, HasSubstr("--accumulate 2: the run in " + out_ + " has 4"));
 }
 
+TEST_F(UpdateOptions, AFlagOfARunIsTakenBack) {
+  ASSERT_EQ(
+      run(with(short_run(data_, out_), "--optimizer", "sgd", "--momentum", "0.9", "--nesterov"))
+          .exit_code,
+      0);
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"train", "--config", out_ + "/config.json", "--out", folder_ / "adamw", "--optimizer",
+            "adamw", "--momentum", "0"},
+           {"train", "--resume", out_, "--epochs", "3", "--momentum", "0"}}) {
+    const Ended refused = run(command);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--no-nesterov"));
+    const Ended ended = run(with(command, "--no-nesterov"));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  }
+  EXPECT_EQ(read_json(out_ + "/config.json")["options"]["nesterov"], false);
+}
+
 TEST_F(UpdateOptions, WhatCannotBeMeantIsRefused) {
   struct Wrong {
     std::vector<std::string> options;

@@ -50,7 +50,8 @@ Check of_pixels(Check check) {
   return check;
 }
 
-// A row is {{name, help, check, ...}, field, subcommands, rule for --resume, meaning}.
+// A row is {{name, help, check, ...}, field, subcommands, rule for --resume, meaning}. A flag also
+// has the name that takes it back: --no-NAME.
 
 OptionGroup data_group() {
   using O = RunOptions;
@@ -548,12 +549,12 @@ OptionGroup run_group() {
          .check = whole_number()},
         &O::keep_checkpoints,
         in_train},
-       {{.name = "--keep-best,!--no-keep-best",
+       {{.name = "--keep-best",
          .help = "also keep the checkpoint with the best evaluation as best.safetensors (default: "
                  "keep)"},
         &O::keep_best,
         in_train},
-       {{.name = "--tensorboard,!--no-tensorboard",
+       {{.name = "--tensorboard",
          .help = "also write RUN/tensorboard, which TensorBoard shows while the run trains: the "
                  "metrics, and the machine every 5 s"},
         &O::tensorboard,

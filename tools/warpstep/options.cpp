@@ -24,14 +24,15 @@ void for_each_row(const std::function<void(const OptionRow&)>& visit) {
     for (const OptionRow& row : group.rows) visit(row);
 }
 
-// "--keep-best" of "--keep-best,!--no-keep-best".
-std::string name_of_row(const OptionRow& row) {
-  return row.option.name.substr(0, row.option.name.find(','));
+// A flag that a run has can be taken back: "--nesterov,!--no-nesterov", "--no-graph,!--graph".
+std::string with_negation(const std::string& flag) {
+  return fmt::format("{},!--{}", flag,
+                     flag.starts_with("--no-") ? flag.substr(5) : "no-" + flag.substr(2));
 }
 
 // "keep_best": the name in config.json.
 std::string key_of(const OptionRow& row) {
-  std::string key = name_of_row(row);
+  std::string key = row.option.name;
   if (key.starts_with("--")) key.erase(0, 2);
   std::replace(key.begin(), key.end(), '-', '_');
   return key;
@@ -45,6 +46,8 @@ void declare_run_options(const Parser& parser, RunOptions& options, Commands com
       if ((row.commands & command) == 0) continue;
       Option option = row.option;
       option.group = group.heading;
+      if (std::holds_alternative<bool RunOptions::*>(row.field))
+        option.name = with_negation(option.name);
       std::visit([&](auto field) { option.variable = &(options.*field); }, row.field);
       parser.add(option);
     }
@@ -59,7 +62,7 @@ std::string transforms_help() {
 
 std::vector<OptionName> option_names() {
   std::vector<OptionName> names;
-  for_each_row([&](const OptionRow& row) { names.push_back({name_of_row(row), key_of(row)}); });
+  for_each_row([&](const OptionRow& row) { names.push_back({row.option.name, key_of(row)}); });
   return names;
 }
 
@@ -82,8 +85,8 @@ std::vector<OptionChange> changes(const RunOptions& before, const RunOptions& no
       return row.meaning ? row.meaning(options) : text(options);
     };
     if (meaning(before) != meaning(now))
-      found.push_back({fmt::format("{} {}", name_of_row(row), text(now)), text(before),
-                       name_of_row(row), row.resume});
+      found.push_back({fmt::format("{} {}", row.option.name, text(now)), text(before),
+                       row.option.name, row.resume});
   });
   return found;
 }
@@ -154,7 +157,7 @@ std::string refusal_of(const std::string& option, const Json& value) {
 void read_stored(const OptionRow& row, const Json& value, const std::string& file,
                  const Parser& parser, const RunOptions& typed, RunOptions& options) {
   static const RunOptions defaults;
-  const std::string name = name_of_row(row);
+  const std::string name = row.option.name;
   std::visit(
       [&](auto field) {
         std::string wrong;
@@ -252,7 +255,7 @@ RunOptions merged(const Parser& parser, const RunOptions& typed, RunOptions stor
   for (const std::string& name : parser.given()) {
     bool found = std::ranges::find(handled, name) != handled.end();
     for_each_row([&](const OptionRow& row) {
-      if (name_of_row(row) != name) return;
+      if (row.option.name != name) return;
       if (row.resume == Resume::refused)
         fail<UsageError>("{} does not go with --resume: the run continues in its own directory",
                          name);

@@ -332,6 +332,16 @@ TEST(OptionTable, ParsesEveryOption) {
   EXPECT_EQ(merged_options, parsed);
 }
 
+TEST(OptionTable, TakesBackTheFlagsOfARun) {
+  RunOptions own = read(all_changed());
+  const Line line({"--no-nesterov", "--no-sync-bn", "--no-exact-math", "--no-deterministic",
+                   "--no-autotune", "--graph", "--no-profile-counters", "--keep-best",
+                   "--no-tensorboard"});
+  const Json now = merged(line.parser, line.typed, own, {}), defaults = RunOptions();
+  for (const auto& [key, value] : defaults.items())
+    EXPECT_EQ(now[key], value.is_boolean() ? value : all_changed()[key]) << key;
+}
+
 TEST(OptionTable, MergesTheSettingsOfAModelOneByOne) {
   RunOptions own;
   own.model = "gpt2-nano";
@@ -397,8 +407,7 @@ TEST(OptionTable, ChangesWithAResumeAsDocumented) {
   std::map<Resume, std::set<std::string>> by_rule;
   for (const OptionGroup& group : option_table())
     for (const OptionRow& row : group.rows)
-      if (row.option.name != "model")
-        by_rule[row.resume].insert(row.option.name.substr(0, row.option.name.find(',')));
+      if (row.option.name != "model") by_rule[row.resume].insert(row.option.name);
   EXPECT_EQ(by_rule[Resume::never], documented("cannot change, and a run"));
   EXPECT_EQ(by_rule[Resume::at_epoch_end], documented("only at the end of an epoch."));
   EXPECT_THAT(by_rule[Resume::refused], testing::ElementsAre("--out"));

@@ -229,15 +229,17 @@ Optimizer optimizer_of(const RunOptions& o) {
   if (optimizer.adaptive() && (o.momentum != 0 || o.nesterov))
     fail<UsageError>(
         "--momentum goes with --optimizer sgd, lars or rmsprop, and --nesterov with sgd or lars; "
-        "{} "
-        "has --betas",
+        "{} has --betas; --momentum 0 and --no-nesterov take back those of a run",
         o.optimizer);
   if (optimizer.kind == Optimizer::Kind::rmsprop && o.nesterov)
-    fail<UsageError>("--nesterov goes with --optimizer sgd or lars; rmsprop has plain --momentum");
+    fail<UsageError>(
+        "--nesterov goes with --optimizer sgd or lars; rmsprop has plain --momentum; --no-nesterov "
+        "takes back that of a run");
   if (optimizer.kind == Optimizer::Kind::rmsprop && o.rms_alpha >= 1)
     fail<UsageError>("--rms-alpha must be below 1");
   if (!optimizer.adaptive() && o.nesterov && o.momentum == 0)
-    fail<UsageError>("--nesterov needs a --momentum above 0");
+    fail<UsageError>(
+        "--nesterov needs a --momentum above 0; --no-nesterov takes back that of a run");
   if (optimizer.adaptive() && (o.betas[0] >= 1 || o.betas[1] >= 1))
     fail<UsageError>("--betas must be below 1");
   if (optimizer.kind == Optimizer::Kind::lars && o.trust == 0)

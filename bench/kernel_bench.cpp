@@ -190,7 +190,10 @@ int run(const Options& options) {
   std::vector<std::unique_ptr<Bench>> all;
   for (const Device& device : open(options)) {
     std::vector<Subject> subjects = bench::subjects(device, options.all_cases);
-    std::erase_if(subjects, [&](const Subject& subject) { return !filter(subject); });
+    std::erase_if(subjects, [&](const Subject& subject) {
+      return !filter(subject) ||
+             testing_support::lacks_engine(*subject.c, *device.of(subject.precision));
+    });
     if (!subjects.empty()) all.push_back(std::make_unique<Bench>(device, std::move(subjects)));
   }
   if (all.empty())

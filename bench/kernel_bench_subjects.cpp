@@ -4,6 +4,7 @@
 #include <set>
 
 #include "bench/open.h"
+#include "engine/core/cpu_isa.h"
 #include "engine/core/error.h"
 
 namespace warpstep::bench {
@@ -44,8 +45,9 @@ std::string subject_name(const Node& node, Precision precision, const std::strin
 }  // namespace
 
 std::vector<Precision> Device::precisions() const {
-  if (!tf32) return {Precision::fp32};
-  return {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16};
+  if (queues()) return {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16};
+  if (name == "cpu" && bf16_isa() != Bf16Isa::none) return {Precision::fp32, Precision::bf16};
+  return {Precision::fp32};
 }
 
 Device open_device(const std::string& name, BackendOptions options) {

@@ -1,5 +1,5 @@
-// Everything that the kernel benchmarks can time: every node of every case, in every dtype of a
-// backend. Derived from graphs only: no program is built and nothing runs.
+// Everything that the kernel benchmarks can time: every node of every case, in every dtype that a
+// backend computes in here. Derived from graphs only: no program is built and nothing runs.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace warpstep::bench {
 struct Device {
   std::string name;  // "cpu", "cuda"
   std::shared_ptr<Backend> backend;
-  std::shared_ptr<Backend> tf32;  // null if f32 is the only dtype
+  std::shared_ptr<Backend> tf32;  // null: a backend without it
 
   bool queues() const { return backend->steps_in_flight() > 0; }  // else enqueue() computes at once
   std::shared_ptr<Backend> of(Precision precision) const {

@@ -8,6 +8,7 @@ With --module, that module replaces the cpu backend, and the cases are those tha
 import argparse
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -16,18 +17,21 @@ import unittest
 NAME = re.compile(r"\w+/(forward|dgrad|wgrad|update)/(f32|tf32|f16|bf16)/\w+(\.\d+)?/(cpu|cuda)/manual_time")
 PRODUCT = re.compile(r"(conv|linear)/")
 COUNTERS = ("GB/s", "TFLOP/s", "of_peak", "rotated_MB")
-CPU_FILTER = "(linear|max_pool)/forward/f32/cifar10cnn_(fc2|pool2)_n128/"
+CPU_FILTER = "(linear|max_pool)/forward/(f32|bf16)/cifar10cnn_(fc2|pool2)_n128/"
 # Bytes and operations of a call: a product of 128x2048 with 2048x10 and a bias; a 2x2 pool of 128x128x16x16 that writes a
-# byte for each output, too.
-CPU_COSTS = {"linear": (4 * (128 * 2048 + 2048 * 10 + 10 + 128 * 10), 2 * 128 * 2048 * 10),
-             "max_pool": ((4 + 1 + 1 / 4) * 128 * 128 * 16 * 16, 128 * 128 * 16 * 16)}
+# byte for each output, too. By the bytes of an element.
+CPU_COSTS = {"linear": lambda size: (size * (128 * 2048 + 2048 * 10 + 10 + 128 * 10), 2 * 128 * 2048 * 10),
+             "max_pool": lambda size: ((size + size / 4 + 1 / 4) * 128 * 128 * 16 * 16, 128 * 128 * 16 * 16)}
+SIZES = {"f32": 4, "bf16": 2}
 # Times depend on the machine's other work: this only catches the time of a part of a call, or of many.
 TIMES_OF_PEAK = (0.002, 20)
 arguments = None
 
 
-def bench(*options):
-    return subprocess.run([arguments.program, *options], capture_output=True, text=True, check=False, timeout=240)
+def bench(*options, isa=None):
+    environment = os.environ | ({"WARPSTEP_CPU_ISA": isa} if isa else {})
+    return subprocess.run([arguments.program, *options], capture_output=True, text=True, check=False, timeout=240,
+                          env=environment)
 
 
 class KernelBench(unittest.TestCase):
@@ -55,7 +59,7 @@ class KernelBench(unittest.TestCase):
         ceilings = (float(context[f"{backend}_copy_GB/s"]), float(context[f"{backend}_{dtype}_TFLOP/s"]))
         call_bytes = row["GB/s"] * row["real_time"] * 1e3
         if backend == "cpu":
-            wanted = CPU_COSTS[row["name"].split("/")[0]]
+            wanted = CPU_COSTS[row["name"].split("/")[0]](SIZES[dtype])
             self.assertAlmostEqual(call_bytes / wanted[0], 1, delta=1e-6)
             self.assertAlmostEqual(row["TFLOP/s"] * row["real_time"] * 1e6 / wanted[1], 1, delta=1e-6)
         sets = row["rotated_MB"] * 1e6 / call_bytes
@@ -75,12 +79,21 @@ class KernelBench(unittest.TestCase):
                 self.assertRegex(name, NAME)
                 self.assertTrue("/tf32/" not in name or PRODUCT.match(name), name)
                 if "/cpu/" in name:
-                    self.assertIn("/f32/", name)
+                    self.assertRegex(name, "/(f32|bf16)/")
         few, all_of_them = listed.values()
         self.assertTrue(set(few) < set(all_of_them))
         for wanted in ("conv/forward", "conv/dgrad", "conv/wgrad", "linear/wgrad", "max_pool/dgrad",
                        "update_all/update"):
             self.assertTrue(any(name.startswith(wanted + "/") for name in few), wanted)
+
+    def test_a_cpu_is_timed_in_the_dtypes_that_it_computes_in(self):
+        if arguments.module != "cpu":
+            self.skipTest("of CPUs")
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            has_bf16 = re.search("avx512_bf16|amx_bf16", file.read()) is not None
+        for isa, wanted in ((None, {"f32", "bf16"} if has_bf16 else {"f32"}), ("avx2", {"f32"})):
+            answer = bench("--backends", "cpu", "--benchmark_list_tests", isa=isa)
+            self.assertEqual({name.split("/")[2] for name in answer.stdout.split()}, wanted, answer.stderr)
 
     def test_refusals(self):
         for options, code, words in (

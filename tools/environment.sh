@@ -1,6 +1,6 @@
 # Sourced by the scripts in this folder: selects the compiler and CMake, and has shared functions.
-# Sets root, PATH and, where plain g++ is too old, CXX.
-root=$(cd "$(dirname "${BASH_SOURCE[0]:-$0}")/.." && pwd)  # zsh gives $0
+# Sets warpstep_root, PATH and, where plain g++ is too old, CXX.
+warpstep_root=$(cd "$(dirname "${BASH_SOURCE[0]:-$0}")/.." && pwd)  # zsh gives $0
 least_gcc=12
 least_cmake=3.25
 
@@ -37,7 +37,7 @@ use_compiler() {
 cores() {  # cores [ROOT]
   local all allowed
   all=$(nproc)
-  allowed=$(python3 -I -S -B "$root/tools/gpu/cores.py" "$@" 2>/dev/null) || allowed=$all
+  allowed=$(python3 -I -S -B "$warpstep_root/tools/gpu/cores.py" "$@" 2>/dev/null) || allowed=$all
   echo $((allowed < all ? allowed : all))
 }
 
@@ -53,7 +53,7 @@ tidy_name() {
 }
 
 # tools/setup installs a CMake there if the system's is too old. After the checkout was moved it does not run.
-! "$root/.cache/cmake/bin/cmake" --version >/dev/null 2>&1 || export PATH="$root/.cache/cmake/bin:$PATH"
+! "$warpstep_root/.cache/cmake/bin/cmake" --version >/dev/null 2>&1 || export PATH="$warpstep_root/.cache/cmake/bin:$PATH"
 use_compiler || true
 # Warnings are errors only with the compiler version that the code is kept clean for; other versions have other warnings.
 case $(gcc_version "${CXX:-g++}") in

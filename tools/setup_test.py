@@ -163,6 +163,9 @@ mkdir -p {venv}/bin; [ -e {venv}/bin/pip ] || cp {made}/pip {venv}/bin/pip""")
         self.program("python3", "exit 1")
         self.assertEqual(self.run_it("source tools/environment.sh; cores").stdout, "64\n")
 
+    def test_sourcing_leaves_the_variables_of_others_alone(self):
+        self.assertEqual(self.run_it("root=mine; source tools/environment.sh; echo $root").stdout, "mine\n")
+
     def test_builds_use_these_cores(self):
         for path in ("quickstart", "install", "gpu/check.py"):
             text = (HERE / path).read_text()

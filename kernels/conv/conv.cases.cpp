@@ -72,9 +72,7 @@ void add_masked(List& list, const Size& size, bool pool) {
       fusion::conv_dgrad_relu;
 }
 
-}  // namespace
-
-static void add_conv(List list) {
+void add_conv(List list) {
   const auto same = [](std::int64_t out) { return conv_op(out, 3, 1, 1); };
   for (const std::int64_t batch : {2, 128}) {
     const bool heavy = batch == 128;
@@ -160,6 +158,7 @@ static void add_conv(List list) {
       {Fill::Kind::centered, 1e-6});
 }
 
-static const Folder conv_cases("conv", add_conv);
+const Folder conv_cases("conv", add_conv);
 
+}  // namespace
 }  // namespace warpstep::cases::conv_cases

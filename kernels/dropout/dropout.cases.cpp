@@ -1,8 +1,9 @@
 #include "kernels/cases.h"
 
 namespace warpstep::cases::dropout_cases {
+namespace {
 
-static void add_dropout(List list) {
+void add_dropout(List list) {
   struct Size {
     const char* label;
     Shape shape;
@@ -30,6 +31,7 @@ static void add_dropout(List list) {
     });
 }
 
-static const Folder dropout_cases("dropout", add_dropout);
+const Folder dropout_cases("dropout", add_dropout);
 
+}  // namespace
 }  // namespace warpstep::cases::dropout_cases

@@ -62,9 +62,7 @@ void add_gelu(List& list, const Size& size, std::int64_t classes) {
   added.heavy = size.heavy;
 }
 
-}  // namespace
-
-static void add_linear(List list) {
+void add_linear(List list) {
   for (const Size& size : {
            Size{"cifar10cnn fc1 n128", 128, 2048, 2048, true, true},
            Size{"cifar10cnn fc2 n128", 128, 2048, 10, true, true},
@@ -129,6 +127,7 @@ static void add_linear(List list) {
   });
 }
 
-static const Folder linear_cases("linear", add_linear);
+const Folder linear_cases("linear", add_linear);
 
+}  // namespace
 }  // namespace warpstep::cases::linear_cases

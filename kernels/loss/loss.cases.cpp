@@ -166,9 +166,7 @@ void add_weightless(List& list, std::int64_t classes) {
   });
 }
 
-}  // namespace
-
-static void add_loss(List list) {
+void add_loss(List list) {
   list.add("loss.dgrad", [](Case& c) { record(c, LossGrad{}, {}); });
   list.add("loss.dgrad scaled",
            [](Case& c) { record(c, LossGrad{.scaled = true}, {c.graph.step_state()}); });
@@ -232,6 +230,7 @@ static void add_loss(List list) {
   for (const std::int64_t classes : {10, 3000}) add_weightless(list, classes);
 }
 
-static const Folder loss_cases("loss", add_loss);
+const Folder loss_cases("loss", add_loss);
 
+}  // namespace
 }  // namespace warpstep::cases::loss_cases

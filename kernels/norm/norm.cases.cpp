@@ -92,9 +92,7 @@ void add_sum(List& list, const Size& size, bool add, bool relu, bool norm = fals
       .fusion = norm ? fusion::norm_dgrad_norm_dgrad : fusion::add_norm_dgrad;
 }
 
-}  // namespace
-
-static void add_norm(List list) {
+void add_norm(List list) {
   for (const Size& size : {
            Size{"one channel", 3, 5, 7, 1},
            Size{"images of 3 channels", 4, 9, 6, 3},
@@ -152,6 +150,7 @@ static void add_norm(List list) {
   add_forward(list, "", {"two values", 4, 6, 6, 32}, {}, {Kind::extreme, 3});
 }
 
-static const Folder norm_cases("norm", add_norm);
+const Folder norm_cases("norm", add_norm);
 
+}  // namespace
 }  // namespace warpstep::cases::norm_cases

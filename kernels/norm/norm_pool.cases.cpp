@@ -30,9 +30,7 @@ std::vector<Tensor> add_norm_and_pool(Case& c, const Size& size) {
   return in;
 }
 
-}  // namespace
-
-static void add_norm_pool(List list) {
+void add_norm_pool(List list) {
   for (const Size& size :
        {Size{"one window", 2, 2, 2, 8}, Size{"images of 3 channels", 3, 9, 7, 3},
         Size{"24 channels, a column left over", 3, 9, 8, 24},
@@ -54,6 +52,7 @@ static void add_norm_pool(List list) {
   }
 }
 
-static const Folder norm_pool_cases("norm_pool", add_norm_pool);
+const Folder norm_pool_cases("norm_pool", add_norm_pool);
 
+}  // namespace
 }  // namespace warpstep::cases::norm_pool_cases

@@ -123,9 +123,7 @@ void add_passes(List& list, const Size& size) {
       .fusion = fusion::dgrad_norm_dgrad;
 }
 
-}  // namespace
-
-static void add_norm_conv(List list) {
+void add_norm_conv(List list) {
   const Conv pointwise{.kernel = 1}, wide{.kernel = 3, .padding = 1},
       strided{.kernel = 3, .stride = 2, .padding = 1}, projection{.kernel = 1, .stride = 2};
   for (const Size& size : {
@@ -152,6 +150,7 @@ static void add_norm_conv(List list) {
     add_passes(list, size);
 }
 
-static const Folder norm_conv_cases("norm_conv", add_norm_conv);
+const Folder norm_conv_cases("norm_conv", add_norm_conv);
 
+}  // namespace
 }  // namespace warpstep::cases::norm_conv_cases

@@ -30,11 +30,9 @@ PixelPlan masked(int channels, bool dilate, bool mix) {
   return plan;
 }
 
-}  // namespace
-
 // Images of their own a row and more of them than rows, tiles that are full, cut off and of every
 // width.
-static void add_pixels(List list) {
+void add_pixels(List list) {
   for (const Size& size : {
            Size{"colours", {4, 32, 32, 3}, 4, {32, 32}, colours(3)},
            Size{"window", {7, 40, 37, 3}, 3, {32, 28}, colours(3)},
@@ -56,6 +54,7 @@ static void add_pixels(List list) {
         .heavy = size.heavy;
 }
 
-static const Folder pixels_cases("pixels", add_pixels);
+const Folder pixels_cases("pixels", add_pixels);
 
+}  // namespace
 }  // namespace warpstep::cases::pixels_cases

@@ -45,9 +45,7 @@ void add_views(List& list) {
   list.add("reorder", [](Case& c) { record(c, Reorder{}, {input(c, "x", images(3, 5, 7, 17))}); });
 }
 
-}  // namespace
-
-static void add_pointwise(List list) {
+void add_pointwise(List list) {
   add_normalize(list, "3 channels", {2, 32, 32, 3});
   add_normalize(list, "1 channel", {3, 28, 28, 1});
   add_normalize(list, "4 channels", {1, 5, 7, 4});
@@ -101,6 +99,7 @@ static void add_pointwise(List list) {
   add_views(list);
 }
 
-static const Folder pointwise_cases("pointwise", add_pointwise);
+const Folder pointwise_cases("pointwise", add_pointwise);
 
+}  // namespace
 }  // namespace warpstep::cases::pointwise_cases

@@ -33,9 +33,7 @@ void add_sums(List& list, const Size& size) {
   list.add(std::string(size.label) + " gradient with sums", build).fusion = fusion::dgrad_bias;
 }
 
-}  // namespace
-
-static void add_pool(List list) {
+void add_pool(List list) {
   for (const Size& size : {
            Size{"cifar10cnn pool2", 2, 32, 32, 32},
            Size{"cifar10cnn pool3", 2, 16, 16, 64},
@@ -71,7 +69,7 @@ static void add_pool(List list) {
   tied("all below zero, padding must not win", {Kind::positive, -1});
 }
 
-static void add_avg_pool(List list) {
+void add_avg_pool(List list) {
   struct Size {
     const char* label;
     std::int64_t batch, height, width, channels;
@@ -104,7 +102,8 @@ static void add_avg_pool(List list) {
              });
 }
 
-static const Folder pool_cases("pool", add_pool);
-static const Folder avg_pool_cases("pool", add_avg_pool);
+const Folder pool_cases("pool", add_pool);
+const Folder avg_pool_cases("pool", add_avg_pool);
 
+}  // namespace
 }  // namespace warpstep::cases::pool_cases

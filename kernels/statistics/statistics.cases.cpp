@@ -43,9 +43,7 @@ Case& measure_updates(List& list, const std::string& label, const Optimizer& opt
   });
 }
 
-}  // namespace
-
-static void add_statistics_cases(List list) {
+void add_statistics_cases(List list) {
   measure_outputs(list, "outputs", {{DType::f32, {3, 5, 5, 24}}, {DType::f32, {1, 7}}},
                   {Fill::Kind::centered, 2});
   measure_outputs(list, "outputs of many chunks", {{DType::f32, {40, 33, 33, 8}}},
@@ -78,6 +76,7 @@ static void add_statistics_cases(List list) {
   measure_updates(list, "updates of cifar10cnn", {}, {{2048, 2048}, {2048}}).heavy = true;
 }
 
-static const Folder statistics_cases("statistics", add_statistics_cases);
+const Folder statistics_cases("statistics", add_statistics_cases);
 
+}  // namespace
 }  // namespace warpstep::cases::statistics_cases

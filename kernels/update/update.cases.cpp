@@ -133,9 +133,7 @@ void add_report_case(List& list) {
   });
 }
 
-}  // namespace
-
-static void add_update(List list) {
+void add_update(List list) {
   add_check(list, "of finite ones", 1);
   add_check(list, "with an infinity", std::numeric_limits<double>::infinity());
   add_check(list, "that are not numbers", std::numeric_limits<double>::quiet_NaN());
@@ -185,6 +183,7 @@ static void add_update(List list) {
   add_product(list);
 }
 
-static const Folder update_cases("update", add_update);
+const Folder update_cases("update", add_update);
 
+}  // namespace
 }  // namespace warpstep::cases::update_cases

@@ -31,7 +31,7 @@ def run(program, *arguments, fails=False):
     done = subprocess.run([program, "data", *map(str, arguments)], capture_output=True, text=True)
     if (done.returncode != 0) != fails:
         sys.exit(f"warpstep data {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    return done.stderr if fails else done.stdout
 
 
 def expect(what, holds):
@@ -118,7 +118,7 @@ def check_npy(program, work, drawn):
     expect("and packs NumPy's images as they are",
            np.array_equal(load_file(work / "from-npy/train.safetensors")["image"], images))
     np.save(folder / "train-images.npy", np.asfortranarray(images))
-    run(program, "info", folder, fails=True)
+    expect("and refuses them in Fortran order", "is in Fortran order" in run(program, "info", folder, fails=True))
     tokens = work / "tokens"
     tokens.mkdir()
     np.save(tokens / "train-tokens.npy", np.arange(1000, dtype=np.uint16))

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "bench/loader_measure.h"
@@ -119,10 +118,8 @@ void print(const Json& found) {
 void serve(const Options& options) {
   const LoaderSubject subject(options.what);
   const std::unique_ptr<data::Loader> loader = subject.loader();
-  std::string command;
-  for (std::uint64_t batches = 0;
-       std::cin >> command && command == "window" && std::cin >> batches;) {
-    const Window window = run_window(*loader, batches);
+  while (const std::optional<std::uint64_t> batches = next_window()) {
+    const Window window = run_window(*loader, *batches);
     fmt::print("{{\"seconds\": {}, \"cpu_seconds\": {}, \"images\": {}}}\n", window.seconds,
                window.cpu_seconds, window.images);
     std::fflush(stdout);

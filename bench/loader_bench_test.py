@@ -76,6 +76,9 @@ class LoaderBench(unittest.TestCase):
         windows = [json.loads(line) for line in answer.stdout.splitlines()]  # longer than the ring of 3
         self.assertEqual(len(windows), 2)
         self.assertTrue(all(w["seconds"] > 0 and w["cpu_seconds"] >= 0 and w["images"] > 0 for w in windows))
+        answer = call(self.png, "--batch", "32", "--serve", commands="window 1\nstop\n")
+        self.assertEqual(answer.returncode, 2, answer.stderr)
+        self.assertIn("unknown command 'stop'", answer.stderr)
 
     def test_a_dump_has_one_batch(self):
         path = os.path.join(self.folder.name, "dump")

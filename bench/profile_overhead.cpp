@@ -223,8 +223,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "of one block a kind")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--steps", options.steps, "a block")
-      ->check(CLI::PositiveNumber)
+  app.add_option("--steps", options.steps, "a block; all but the first are in the window")
+      ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   app.add_option("--workers", options.workers, "of the loader")->capture_default_str();
   app.add_option("--out", options.out, "folder for the session files")->capture_default_str();

@@ -1,11 +1,16 @@
-// What the programs of this folder have in common: a command line, and exit codes.
+// What the programs of this folder have in common: a command line, exit codes, and the line
+// protocol of bench/peers.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <iostream>
+#include <optional>
+#include <string>
 
 #include "engine/core/error.h"
 
@@ -31,6 +36,17 @@ int run_program(CLI::App& app, int argc, char** argv, Work work) {
   } catch (const std::exception& error) {
     return failed(1, error.what());
   }
+}
+
+// The size of the next window that stdin wants; none at its end or at "quit". Throws UsageError.
+inline std::optional<std::uint64_t> next_window() {
+  std::string command;
+  if (!(std::cin >> command) || command == "quit") return std::nullopt;
+  if (command != "window")
+    fail<UsageError>("unknown command '{}' on stdin; there are window N and quit", command);
+  std::uint64_t size = 0;
+  if (!(std::cin >> size)) fail<UsageError>("the command window on stdin needs a whole number");
+  return size;
 }
 
 }  // namespace warpstep::bench

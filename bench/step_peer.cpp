@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
-#include <iostream>
 
 #include "bench/open.h"
 #include "bench/program.h"
@@ -45,14 +44,16 @@ std::vector<float> std_of(const Shape& image) {
 }
 
 models::BuildOptions build_options(const Options& options, const models::Model& model) {
-  models::BuildOptions build{.batch = options.batch};
+  models::BuildOptions build{.batch = options.batch,
+                             .settings = models::resolve_settings(model, options.model_options)};
   if (model.is_text()) {
-    build.settings = models::resolve_settings(model, options.model_options);
+    if (options.image > 0) fail<UsageError>("--image: {} reads text", model.name);
     build.sequence = options.sequence > 0 ? options.sequence : build.settings.whole("context");
     const std::int64_t vocabulary = build.settings.whole("vocabulary");
     build.vocabulary = vocabulary > 0 ? vocabulary : models::gpt2_vocabulary;
     return build;
   }
+  if (options.sequence > 0) fail<UsageError>("--sequence: {} reads images", model.name);
   build.image = model.image;
   if (options.image > 0) build.image = {options.image, options.image, model.image[2]};
   build.mean = mean_of(build.image);
@@ -177,11 +178,10 @@ void serve(const Options& options) {
   const bool queues = program.backend().steps_in_flight() > 0;
   const std::uint64_t per_launch = queues ? options.steps_per_launch : 1;
   std::uint64_t step = 0;
-  std::string command;
-  for (std::uint64_t steps = 0; std::cin >> command && command == "window" && std::cin >> steps;) {
+  while (const std::optional<std::uint64_t> steps = bench::next_window()) {
     std::vector<float> losses;
     const auto begin = std::chrono::steady_clock::now();
-    for (const std::uint64_t end = step + steps; step < end;) {
+    for (const std::uint64_t end = step + *steps; step < end;) {
       // Others than whole ones would be captured in windows that are timed.
       const bool is_whole = step % per_launch == 0 && end - step >= per_launch;
       std::vector<StepVariant> launch(is_whole ? per_launch : 1);
@@ -216,14 +216,17 @@ int main(int argc, char** argv) {
   app.add_option("--moments", options.moments, "fp32 or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
-  app.add_option("--batch", options.batch)->capture_default_str();
+  app.add_option("--batch", options.batch)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--image", options.image, "height and width; 0: the model's own")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--sequence", options.sequence, "tokens; 0: the model's context")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--model-option", options.model_options,
-                 "of a model of text, as of warpstep train");
-  app.add_option("--threads", options.backend.threads)->capture_default_str();
+  app.add_option("--model-option", options.model_options, "as of warpstep train");
+  app.add_option("--threads", options.backend.threads)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_flag("--exact-math", options.backend.exact_math);
   app.add_flag("--autotune", options.backend.autotune,
                "measure algorithms, as cudnn.benchmark does for PyTorch");

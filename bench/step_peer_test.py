@@ -76,9 +76,20 @@ class StepPeer(unittest.TestCase):
         for options, code, words in ((("--precision", "fp8"), 2, "fp8"), (("--model", "no_such"), 2, "no_such"),
                                      (("--no-fuse", "no_such", *SMALL), 2, "no_such"),
                                      (("--device", "./no_such.so"), 1, "no_such"),
-                                     (("--precision", "fp16", *SMALL), 1, "computes in fp32")):
+                                     (("--precision", "fp16", *SMALL), 1, "computes in fp32"),
+                                     (("--model", "mlp", "--batch", "0"), 2, "--batch"),
+                                     ((*SMALL, "--sequence", "-1"), 2, "--sequence"),
+                                     ((*SMALL, "--sequence", "5"), 2, "--sequence: mlp reads images"),
+                                     (("--model", "gpt2-nano", "--image", "32"), 2, "--image: gpt2-nano reads text"),
+                                     ((*SMALL, "--model-option", "layers=6"), 2, "layers")):
             answer = subprocess.run([PROGRAM, *options], input="", capture_output=True, text=True, check=False)
-            self.assertEqual(answer.returncode, code, answer.stderr)
+            self.assertEqual(answer.returncode, code, (options, answer.stderr))
+            self.assertIn(words, answer.stderr)
+
+    def test_commands_that_it_does_not_know(self):
+        for commands, words in (("windw 3\n", "'windw'"), ("window three\n", "a whole number"), ("window", "a whole number")):
+            answer = subprocess.run([PROGRAM, *SMALL], input=commands, capture_output=True, text=True, check=False)
+            self.assertEqual((answer.returncode, answer.stdout), (2, ""), answer.stderr)
             self.assertIn(words, answer.stderr)
 
 

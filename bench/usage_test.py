@@ -9,7 +9,7 @@ import sys
 import unittest
 
 PROGRAMS = {pathlib.Path(path).name: path for path in sys.argv[1:]}
-WRONG = {"loader_bench": ("--batch", "0"), "profile_overhead": ("--rounds", "0"), "exchange_bench": ("many",)}
+WRONG = {"loader_bench": ("--batch", "0"), "profile_overhead": ("--steps", "1"), "exchange_bench": ("many",)}
 
 
 class Usage(unittest.TestCase):

@@ -221,7 +221,7 @@ void Span::begin(const Name& name, std::uint64_t arg, std::uint32_t mode,
   mode_ = mode & (detail::keeps | ~(one_listener - 1));
   if (name.is_detail() && (mode & detail::keeps_details) == 0) mode_ &= ~detail::keeps;
   if (mode_ == 0) return;
-  entry_ = {0, 0, arg, name.id(), name.kind()};
+  std::construct_at(&entry_, Entry{0, 0, arg, name.id(), name.kind()});
   if (mode_ != detail::keeps) detail::notify_begin(entry_.name, entry_.kind, arg);
   entry_.begin_ns = begin_ns != 0 ? begin_ns : now_ns();
 }

@@ -101,7 +101,7 @@ Fill fill_of(const Case& c, int id) {
   if (const auto found = c.fills.find(id); found != c.fills.end()) return found->second;
   const Value& value = c.graph.value(id);
   if (value.role == Role::parameter)
-    return {Fill::Kind::centered, spread(c.graph.parameters[idx(value.parameter)].initial)};
+    return {Fill::Kind::centered, spread(c.graph.parameters[idx(value.owner)].initial)};
   return {};
 }
 
@@ -131,7 +131,7 @@ void parameter(Case& c, const std::string& name, Shape shape) {
   const int index = static_cast<int>(graph.parameters.size());
   const int value = graph.add_value({DType::f32, shape}, Role::parameter, name);
   const int gradient = graph.add_value({DType::f32, shape}, Role::gradient, "d_" + name);
-  graph.value(value).parameter = graph.value(gradient).parameter = index;
+  graph.value(value).owner = graph.value(gradient).owner = index;
   graph.parameters.push_back({.name = name,
                               .value = value,
                               .gradient = gradient,
@@ -200,7 +200,7 @@ Case with_adjoint(Case c) {
     parameter.gradient = gradients[idx(parameter.value)];
     Value& gradient = graph.value(parameter.gradient);
     gradient.role = Role::gradient;
-    gradient.parameter = graph.value(parameter.value).parameter;
+    gradient.owner = graph.value(parameter.value).owner;
   }
   // Only graphs that train, which have a state, keep gradients in the store.
   graph.step_state();

@@ -59,7 +59,7 @@ Graph two_parameters(const Optimizer& optimizer, const UpdateOptions& options,
     const int p = static_cast<int>(graph.parameters.size());
     const int value = graph.add_value({DType::f32, shape}, Role::parameter, "p");
     const int gradient = graph.add_value({DType::f32, shape}, Role::gradient, "d_p");
-    graph.value(value).parameter = graph.value(gradient).parameter = p;
+    graph.value(value).owner = graph.value(gradient).owner = p;
     graph.parameters.push_back({.name = p == 0 ? "weight" : "bias",
                                 .value = value,
                                 .gradient = gradient,
@@ -232,7 +232,7 @@ TEST(Decay, OfMatricesLeavesOutBiasesAndNorms) {
       const std::size_t operands = Update{update->optimizer, update->copy}.operands();
       for (std::size_t i = 0; i < node.in.size(); i += operands) {
         const Value& value = graph.value(node.in[i]);
-        const std::string& name = graph.parameters[idx(value.parameter)].name;
+        const std::string& name = graph.parameters[idx(value.owner)].name;
         const bool decays = update->optimizer.weight_decay != 0;
         EXPECT_EQ(decays, value.type.shape.rank() >= 2) << model << ": " << name;
         EXPECT_FALSE(decays && name.ends_with(".bias")) << model << ": " << name;

@@ -26,7 +26,7 @@ void Adjoint::give(int i, Tensor gradient) {
   const int sum = record(Phase::data_grad, Add{}, {{&graph_, slot}, gradient})[0].id;
   // The parts of a parameter's gradient are stored as the parameter is.
   if (const Value& value = graph_.value(in(i).id); value.role == Role::parameter)
-    for (const int part : {slot, gradient.id, sum}) graph_.value(part).parameter = value.parameter;
+    for (const int part : {slot, gradient.id, sum}) graph_.value(part).owner = value.owner;
   slot = sum;
 }
 
@@ -46,7 +46,7 @@ Tensor Adjoint::take_gradient(int i) {
   Value& part = graph_.value(id);
   part.role = Role::gradient;
   part.name = "d_" + parameter.name + " so far";
-  part.parameter = parameter.parameter;
+  part.owner = parameter.owner;
   return {&graph_, id};
 }
 

@@ -71,7 +71,7 @@ const Type& Tensor::type() const {
 
 int Graph::add_value(Type type, Role role, std::string value_name) {
   values.push_back(
-      {.type = type, .role = role, .name = std::move(value_name), .parameter = -1, .layout = {}});
+      {.type = type, .role = role, .name = std::move(value_name), .owner = -1, .layout = {}});
   return static_cast<int>(values.size()) - 1;
 }
 
@@ -93,7 +93,7 @@ Tensor Graph::buffer(std::string buffer_name, Shape shape, std::vector<float> in
   if (initial.size() != 1 && initial.size() != idx(shape.count()))
     fail<ShapeError>("{}: {} initial values for {}", buffer_name, initial.size(), shape.text());
   const int id = add_value({DType::f32, shape}, Role::buffer, buffer_name);
-  value(id).parameter = static_cast<int>(buffers.size());
+  value(id).owner = static_cast<int>(buffers.size());
   buffers.push_back({std::move(buffer_name), id, std::move(initial), saved});
   return {this, id};
 }
@@ -116,7 +116,7 @@ std::string model_line(const Node& node) {
   return is_of_model ? model_line(node.where) : std::string();
 }
 
-Node own_node(AnyOp op, std::vector<int> in, std::string scope, Phase phase) {
+Node pass_node(AnyOp op, std::vector<int> in, std::string scope, Phase phase) {
   return {.op = std::move(op),
           .in = std::move(in),
           .out = {},

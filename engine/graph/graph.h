@@ -38,9 +38,10 @@ struct Value {
   Type type;
   Role role = Role::activation;
   std::string name;
-  int parameter = -1;  // for what is kept of a parameter: index into Graph::parameters; for buffers
-                       // into Graph::buffers
-  int moment = 0;      // for moments: the first or the second
+  // Index into Graph::parameters of what is kept of a parameter; of Role::buffer into
+  // Graph::buffers; -1: none.
+  int owner = -1;
+  int moment = 0;  // for moments: the first or the second
   Layout layout;
 };
 
@@ -55,7 +56,7 @@ struct Node {
 };
 
 // A node without outputs that a pass adds to the step: it has no model line.
-Node own_node(AnyOp op, std::vector<int> in, std::string scope = "", Phase phase = Phase::update);
+Node pass_node(AnyOp op, std::vector<int> in, std::string scope = "", Phase phase = Phase::update);
 
 // How a parameter's elements begin: uniform in [-value, value), normal with deviation `value`, or
 // all `value`.
@@ -121,7 +122,7 @@ class Graph {
   int loss = -1;
   int correct = -1;
   int state = -1;             // StepState; made by the first that wants it
-  int report = -1;            // made with the optimiser of a step that has a loss
+  int report = -1;            // ring of StepReport; made with the optimiser, where there is a loss
   int block_sums = -1;        // made by add_statistics()
   std::vector<Block> blocks;  // a row of block_sums each
   Replica shards;             // with several ranks each keeps the moments of its share alone
@@ -146,8 +147,8 @@ class Graph {
   // which an optimiser may decay alone, then the others.
   std::vector<std::size_t> section_order() const;
   std::vector<int> producers() const;  // node of each value, -1 for inputs and persistent values
-  std::vector<int> use_counts()
-      const;  // inputs of nodes; loss, correct and logits count as used once more
+  // Of each value, as an input of nodes; loss, correct and logits count as used once more.
+  std::vector<int> use_counts() const;
 };
 
 }  // namespace warpstep

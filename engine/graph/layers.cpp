@@ -28,7 +28,7 @@ Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
     fail<ShapeError>("parameter {} of {} has no elements; every extent must be at least 1", name,
                      shape.text());
   const int id = graph.add_value({DType::f32, shape}, Role::parameter, name);
-  graph.value(id).parameter = static_cast<int>(graph.parameters.size());
+  graph.value(id).owner = static_cast<int>(graph.parameters.size());
   graph.parameters.push_back({.name = std::move(name),
                               .value = id,
                               .gradient = -1,
@@ -150,14 +150,14 @@ Tensor linear(std::string name, Tensor x, Linear op, const LinearForm& form, Whe
   Tensor y = linear(std::move(name), x, op, where);
   Graph& graph = *y.graph;
   const std::vector<int> in = graph.nodes.back().in;
-  Parameter& weight = graph.parameters[idx(graph.value(in[1]).parameter)];
+  Parameter& weight = graph.parameters[idx(graph.value(in[1]).owner)];
   if (form.transposed && weight.view.rank() != 2)
     fail<ShapeError>("{}: the weight of flattened images cannot be transposed", weight.name);
   if (form.transposed) weight.permutation = {1, 0};
   if (form.deviation == 0) return y;
   weight.initial = {Initial::Kind::normal, form.deviation};
   if (op.bias)
-    graph.parameters[idx(graph.value(in[2]).parameter)].initial = {Initial::Kind::constant, 0};
+    graph.parameters[idx(graph.value(in[2]).owner)].initial = {Initial::Kind::constant, 0};
   return y;
 }
 

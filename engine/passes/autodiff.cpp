@@ -81,7 +81,7 @@ Graph differentiate(Graph graph) {
           parameter.name, gradient.name);
     gradient.role = Role::gradient;
     gradient.name = "d_" + parameter.name;
-    gradient.parameter = graph.value(parameter.value).parameter;
+    gradient.owner = graph.value(parameter.value).owner;
   }
   return graph;
 }

@@ -227,7 +227,7 @@ void fuse_updates(Graph& graph, const FuseOptions&) {
   for (const Node& node : graph.nodes)
     if (const auto* update = std::get_if<Update>(&node.op)) {
       const UpdateAll op{update->optimizer};
-      if (all.empty() || std::get<UpdateAll>(all.back().op) != op) all.push_back(own_node(op, {}));
+      if (all.empty() || std::get<UpdateAll>(all.back().op) != op) all.push_back(pass_node(op, {}));
       all.back().in.insert(all.back().in.end(), node.in.begin(), node.in.end());
     }
   std::erase_if(graph.nodes,

@@ -22,7 +22,7 @@ Graph one_parameter(const Optimizer& optimizer, bool all_at_once) {
   const Type type{DType::f32, {4}};
   const int value = graph.add_value(type, Role::parameter, "p");
   const int gradient = graph.add_value(type, Role::gradient, "d_p");
-  graph.value(value).parameter = graph.value(gradient).parameter = 0;
+  graph.value(value).owner = graph.value(gradient).owner = 0;
   graph.parameters.push_back({.name = "p",
                               .value = value,
                               .gradient = gradient,

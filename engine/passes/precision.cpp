@@ -73,7 +73,7 @@ class Lowering {
       const int id =
           graph_.add_value({storage_, graph_.value(graph_.parameters[p].value).type.shape},
                            Role::copy, graph_.parameters[p].name + " copy");
-      graph_.value(id).parameter = static_cast<int>(p);
+      graph_.value(id).owner = static_cast<int>(p);
       graph_.parameters[p].copy = id;
       if (const int gradient = graph_.parameters[p].gradient; gradient >= 0)
         graph_.value(gradient).type.dtype = storage_;
@@ -93,7 +93,7 @@ class Lowering {
     set_storage_dtype(node.op, storage_);
     for (int& id : node.in)
       if (graph_.value(id).role == Role::parameter && !keeps_f32(node.op, id))
-        id = graph_.parameters[idx(graph_.value(id).parameter)].copy;
+        id = graph_.parameters[idx(graph_.value(id).owner)].copy;
     const Types out = infer(node.op, graph_.types(node.in));
     for (std::size_t i = 0; i < out.size(); ++i) graph_.value(node.out[i]).type = out[i];
   }
@@ -105,7 +105,7 @@ class Lowering {
       in.push_back(node.in[i]);
       if ((i + 1) % (operands - 1) != 0) continue;
       const Value& parameter = graph_.value(node.in[i + 2 - operands]);
-      in.push_back(graph_.parameters[idx(parameter.parameter)].copy);
+      in.push_back(graph_.parameters[idx(parameter.owner)].copy);
     }
     node.in = std::move(in);
   }

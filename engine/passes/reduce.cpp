@@ -41,7 +41,7 @@ Graph reduce_sums(Graph graph, const AllReduce& op) {
   for (const std::size_t p : graph.section_order()) sums.push_back(graph.parameters[p].accumulator);
   const auto last = std::ranges::find_if(
       graph.nodes, [](const Node& node) { return std::holds_alternative<Accumulate>(node.op); });
-  graph.nodes.insert(last + 1, own_node(op, std::move(sums)));
+  graph.nodes.insert(last + 1, pass_node(op, std::move(sums)));
   return graph;
 }
 
@@ -53,7 +53,7 @@ Graph gather_parameters(Graph graph, std::int64_t ranks) {
     for (const std::size_t p : graph.section_order()) shared.push_back(graph.parameters[p].copy);
   const auto last = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(),
                                  [](const Node& node) { return is_update(node.op); });
-  graph.nodes.insert(last.base(), own_node(AllGather{ranks}, std::move(shared)));
+  graph.nodes.insert(last.base(), pass_node(AllGather{ranks}, std::move(shared)));
   return graph;
 }
 
@@ -112,9 +112,9 @@ Graph reduce_gradients(Graph graph, const Replica& replica, const Exchange& exch
       for (const std::size_t p : buckets[next].parameters)
         gradients.push_back(graph.parameters[p].gradient);
       const bool overlaps = next + 1 < buckets.size();
-      nodes.push_back(own_node(op, std::move(gradients),
-                               buckets.size() > 1 ? fmt::format("bucket{}", next) : "",
-                               overlaps ? Phase::data_grad : Phase::update));
+      nodes.push_back(pass_node(op, std::move(gradients),
+                                buckets.size() > 1 ? fmt::format("bucket{}", next) : "",
+                                overlaps ? Phase::data_grad : Phase::update));
     }
   }
   graph.nodes = std::move(nodes);

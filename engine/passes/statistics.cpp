@@ -84,9 +84,10 @@ Graph add_statistics(Graph graph, std::vector<Block> blocks, const Optimizer& op
       block.output = -1;
       continue;
     }
-    insertions.push_back({idx(producer) + 1, own_node(ActivationStatistics{b, rows},
-                                                      {graph.state, graph.block_sums, block.output},
-                                                      block.name, Phase::forward)});
+    insertions.push_back(
+        {idx(producer) + 1,
+         pass_node(ActivationStatistics{b, rows}, {graph.state, graph.block_sums, block.output},
+                   block.name, Phase::forward)});
   }
   const std::size_t update = first_update(graph);
   for (const std::size_t p : graph.section_order()) {
@@ -99,9 +100,9 @@ Graph add_statistics(Graph graph, std::vector<Block> blocks, const Optimizer& op
     in.insert(in.end(), parameter.moments.begin(), parameter.moments.end());
     insertions.push_back(
         {update,
-         own_node(UpdateStatistics{rule_of(optimizer, graph.value(parameter.value).type),
-                                   block - graph.blocks.begin(), rows, !block->has_parameters},
-                  std::move(in), parameter.name, Phase::update)});
+         pass_node(UpdateStatistics{rule_of(optimizer, graph.value(parameter.value).type),
+                                    block - graph.blocks.begin(), rows, !block->has_parameters},
+                   std::move(in), parameter.name, Phase::update)});
     block->has_parameters = true;
   }
   insert(graph, std::move(insertions));

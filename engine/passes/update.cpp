@@ -15,7 +15,7 @@ int add_like(Graph& graph, std::size_t p, Role role, const std::string& prefix,
              DType dtype = DType::f32) {
   const Type type{dtype, graph.value(graph.parameters[p].value).type.shape};
   const int id = graph.add_value(type, role, prefix + graph.parameters[p].name);
-  graph.value(id).parameter = static_cast<int>(p);
+  graph.value(id).owner = static_cast<int>(p);
   return id;
 }
 
@@ -68,7 +68,7 @@ Node check_gradients(const Graph& graph, double clip_norm) {
   std::vector<int> in{graph.state};
   for (const std::size_t p : graph.section_order())
     in.push_back(summed_gradient(graph.parameters[p]));
-  return own_node(CheckGradients{clip_norm}, std::move(in));
+  return pass_node(CheckGradients{clip_norm}, std::move(in));
 }
 
 Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule,

@@ -227,8 +227,7 @@ class Numerics final : public Runner {
     bool knows_all = true;
     for (const int id : node.in) {
       const Value& value = graph_.value(id);
-      if (!is_checked(id) || (is_of_parameters(node.op) && value.parameter != bad.parameter))
-        continue;
+      if (!is_checked(id) || (is_of_parameters(node.op) && value.owner != bad.owner)) continue;
       const NumberKinds& kinds = kinds_of(id);
       if (kinds.count == 0) {
         knows_all = false;

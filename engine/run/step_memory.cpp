@@ -37,8 +37,8 @@ namespace {
 // A gradient so far has the place of the gradient that it becomes.
 bool has_own_place(const Graph& graph, int id) {
   const Value& value = graph.value(id);
-  return value.role != Role::gradient || value.parameter < 0 ||
-         graph.parameters[idx(value.parameter)].gradient == id;
+  return value.role != Role::gradient || value.owner < 0 ||
+         graph.parameters[idx(value.owner)].gradient == id;
 }
 
 // Calls visit(value) for the persistent values of a Store.

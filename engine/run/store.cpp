@@ -140,7 +140,7 @@ std::int64_t section_elements(const Graph& graph, const Node& update_all,
   std::size_t bytes = 0;
   for (const int id : update_all.in)
     if (const Value& value = graph.value(id); value.role == Role::parameter)
-      bytes += section_bytes_of(graph, idx(value.parameter));
+      bytes += section_bytes_of(graph, idx(value.owner));
   return static_cast<std::int64_t>(bytes / element_bytes);
 }
 
@@ -166,7 +166,7 @@ std::vector<SectionRun> section_runs(const Graph& graph, const Node& node) {
   std::vector<SectionRun> runs;
   std::size_t next = order.size();  // the place that would continue the last run
   for (std::size_t i = 0; i < node.in.size(); ++i) {
-    const auto p = idx(graph.value(node.in[i]).parameter);
+    const auto p = idx(graph.value(node.in[i]).owner);
     if (place[p] != next)
       runs.push_back({i, static_cast<std::int64_t>(all.offsets[p] / sizeof(float)), 0, {}});
     runs.back().elements += static_cast<std::int64_t>(section_bytes_of(graph, p) / sizeof(float));
@@ -192,7 +192,7 @@ OwnPart own_part(const Graph& graph, const SectionRun& run) {
 
 SectionRun update_run(const Graph& graph, const Node& update, std::int64_t elements,
                       std::size_t element_bytes) {
-  const auto p = idx(graph.value(update.in[0]).parameter);
+  const auto p = idx(graph.value(update.in[0]).owner);
   return {0, static_cast<std::int64_t>(sections(graph).offsets[p] / element_bytes), elements, {}};
 }
 
@@ -359,7 +359,7 @@ void* Store::address(const Value& value) const {
   if (value.role == Role::state) return state_.get();
   if (value.role == Role::report) return reports_.get();
   if (value.role == Role::sums) return block_sums_.get();
-  const std::size_t p = idx(value.parameter);
+  const std::size_t p = idx(value.owner);
   switch (value.role) {
     case Role::parameter: return section_address(p, Section::parameter);
     case Role::gradient: return section_address(p, Section::gradient);

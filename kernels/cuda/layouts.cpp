@@ -76,10 +76,10 @@ class LayoutPass {
 
   // A parameter with its gradient, moments and copies.
   void store_parameter(int id, const Shape& shape) {
-    const int p = graph_.value(id).parameter;
+    const int p = graph_.value(id).owner;
     if (p < 0) return;
     for (std::size_t v = 0; v < graph_.values.size(); ++v)  // parts of the gradient
-      if (graph_.values[v].parameter == p &&
+      if (graph_.values[v].owner == p &&
           (graph_.values[v].role == Role::activation || graph_.values[v].role == Role::gradient))
         store(static_cast<int>(v), fixed_[idx(id)] ? stored(id) : shape);
     if (fixed_[idx(id)]) return;
@@ -128,7 +128,7 @@ class LayoutPass {
     if constexpr (Op::traits.layout_of != own_layout) place_like(Op::traits.layout_of, node);
   }
   void place_like(int leader, Node& node) {
-    if (graph_.value(node.out[0]).parameter >= 0) return;  // all stored as the parameter
+    if (graph_.value(node.out[0]).owner >= 0) return;  // all stored as the parameter
     const int like = node.in[idx(leader)];
     for (int i = 0; i < static_cast<int>(node.in.size()); ++i)
       if (i != leader && logical(node.in[idx(i)]) == logical(like)) want(node, i, stored(like));
@@ -185,7 +185,7 @@ class LayoutPass {
   // The column sums of the first output, if there are any; a parameter's gradient is stored as the
   // parameter is.
   void store_sums(const Node& node) {
-    if (node.out.size() > 1 && graph_.value(node.out[1]).parameter < 0)
+    if (node.out.size() > 1 && graph_.value(node.out[1]).owner < 0)
       store(node.out[1], {stored(node.out[0]).back()});
   }
 
@@ -231,8 +231,7 @@ class LayoutPass {
     for (const std::size_t i : {0, 3})
       if (i < node.out.size()) store_like(node.out[i], node.in[1]);
     for (const std::size_t i : {1, 2, 4, 5})
-      if (i < node.out.size() && graph_.value(node.out[i]).parameter < 0)
-        store(node.out[i], channels);
+      if (i < node.out.size() && graph_.value(node.out[i]).owner < 0) store(node.out[i], channels);
   }
 
   void place(const NormPool&, Node& node) {
@@ -253,7 +252,7 @@ class LayoutPass {
     for (const int i : {3, 4, 5}) want(node, i, channels);
     store_like(node.out[0], node.in[2]);
     for (const std::size_t i : {1, 2})
-      if (graph_.value(node.out[i]).parameter < 0) store(node.out[i], channels);
+      if (graph_.value(node.out[i]).owner < 0) store(node.out[i], channels);
   }
 
   // Gamma and beta are padded like the rows; there is a mean and a deviation for each row.
@@ -277,7 +276,7 @@ class LayoutPass {
     want(node, 2, channels);
     store_like(node.out[0], node.in[1]);
     for (std::size_t i = 1; i < node.out.size(); ++i)
-      if (graph_.value(node.out[i]).parameter < 0) store(node.out[i], channels);
+      if (graph_.value(node.out[i]).owner < 0) store(node.out[i], channels);
   }
 
   // Tables of tokens and positions are padded like their rows of x. The table of tokens may have
@@ -294,7 +293,7 @@ class LayoutPass {
   void place(const EmbedGrad& op, Node& node) {
     want(node, 0, padded(node.in[0]));
     for (const int out : node.out)
-      if (graph_.value(out).parameter < 0) store(out, padded(out));
+      if (graph_.value(out).owner < 0) store(out, padded(out));
     if (op.sum) want(node, 3, stored(node.out[0]));
   }
 

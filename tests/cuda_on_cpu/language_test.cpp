@@ -68,8 +68,8 @@ TEST_P(LanguageModel, StoresTheTableForBothOfItsUses) {
   int stored = 0, gradients = 0;
   for (std::size_t id = 0; id < graph.values.size(); ++id) {
     const Value& value = graph.value(static_cast<int>(id));
-    if (value.parameter < 0 || !is_persistent(value.role) || value.role == Role::buffer ||
-        graph.parameters[idx(value.parameter)].name != table.name)
+    if (value.owner < 0 || !is_persistent(value.role) || value.role == Role::buffer ||
+        graph.parameters[idx(value.owner)].name != table.name)
       continue;
     EXPECT_EQ(value.layout.tag, "40x24") << value.name;
     ++stored;

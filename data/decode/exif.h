@@ -6,8 +6,8 @@
 
 namespace warpstep::data {
 
-// 1 to 8, as EXIF counts: 1, also for files without a valid one, if the pixels are stored upright.
-// Reads no further than the first scan; accepts any bytes.
+// The EXIF orientation, 1 to 8. 1: stored upright, or the file has no valid orientation. Reads no
+// further than the first scan; accepts any bytes.
 int exif_orientation(std::span<const std::uint8_t> jpeg);
 
 }  // namespace warpstep::data

@@ -16,8 +16,8 @@ class NextToken {
  public:
   virtual ~NextToken();
   virtual std::int64_t context() const = 0;  // most tokens
-  // After `tokens`, 1 to context() of them, each in the model's vocabulary; valid until the next
-  // call.
+  // After `tokens`, each in the model's vocabulary; valid until the next call. Throws Error for 0
+  // or more than context() tokens.
   virtual std::span<const float> logits_after(std::span<const std::int32_t> tokens) = 0;
 };
 
@@ -30,9 +30,9 @@ std::unique_ptr<NextToken> whole_sequence(Program& whole);
 std::unique_ptr<NextToken> cached_sequence(Program& step, Program* several);
 
 // The last tokens of a text that may be longer than the context. When it is full, the oldest
-// `forgotten` tokens are, by default half of them, and the next logits are those after the others,
-// now from position 0: with the half, a token costs a cached sequence two steps on average; with
-// one, each token costs it the whole context.
+// `forgotten` tokens (0: half of the context) leave it, and the next logits are those after the
+// others, now from position 0: with the half, a token costs a cached sequence two steps on average;
+// with one, each token costs it the whole context.
 class ContextWindow {
  public:
   ContextWindow(std::vector<std::int32_t> tokens, std::int64_t context, std::int64_t forgotten = 0);

@@ -36,7 +36,8 @@ class AlgorithmChoice {
   // then nothing is stored, and this process chooses the same again. Empty if none runs or is
   // offered, with the reasons in `why`. Throws DeviceLost.
   std::optional<Chosen> choose(Offer& offer, std::string& why);
-  void only_plan(bool on) { only_plans_ = on; }  // runs and stores nothing; false at first
+  // With `on`, choose() runs and stores nothing; initially off.
+  void only_plan(bool on) { only_plans_ = on; }
 
  private:
   bool restored_runs(Offer& offer, const std::string& saved, std::string& why);

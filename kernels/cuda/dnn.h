@@ -139,7 +139,7 @@ class Library {
   virtual Planned plan(const Graph& graph) = 0;
   // Whether plan() would find a plan; measures nothing. What it finds is kept for plan().
   virtual bool supports(const Graph& graph) = 0;
-  // Whether plan() and supports() run nothing on the device and keep no plans; false at first.
+  // With `on`, plan() and supports() run nothing on the device and keep no plans; initially off.
   virtual void only_plan(bool /*on*/) {}
   virtual std::string version() const = 0;  // "cuDNN 9.19.0"
 };

@@ -229,7 +229,7 @@ class AttentionWriter {
   }
 
   void multiply(std::int64_t a, std::int64_t b, std::int64_t c) {
-    terms_.operations.emplace_back(ProductTerms{a, b, c});
+    terms_.operations.emplace_back(MatmulTerms{a, b, c});
   }
   void pointwise(const PointwiseTerms& terms) { terms_.operations.emplace_back(terms); }
   void pointwise(cudnnPointwiseMode_t mode, std::int64_t x, std::int64_t b, std::int64_t y) {

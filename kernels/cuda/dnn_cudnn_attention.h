@@ -23,7 +23,7 @@ struct TensorTerms {
 };
 
 // Operations of cuDNN's graph, which name tensors by uid.
-struct ProductTerms {  // c = a b, of the matrices in the last two axes
+struct MatmulTerms {  // c = a b, of the matrices in the last two axes
   std::int64_t a, b, c;
 };
 struct PointwiseTerms {  // of `condition` where it is given: x where it is true, else b
@@ -41,7 +41,7 @@ struct ReductionTerms {  // over the axes where y has the extent 1
 struct ReshapeTerms {  // y is x's memory with y's dims and strides
   std::int64_t x, y;
 };
-using OperationTerms = std::variant<ProductTerms, PointwiseTerms, ReductionTerms, ReshapeTerms>;
+using OperationTerms = std::variant<MatmulTerms, PointwiseTerms, ReductionTerms, ReshapeTerms>;
 
 // Without the tensors of our graph, which cuDNN's also has.
 struct AttentionTerms {
@@ -57,7 +57,7 @@ struct BoundTensor {
   std::size_t offset = 0;
   float value = 0;
 };
-// Parts of qkv and d_qkv, and the numbers.
+// Bindings of q, k, v and their gradients inside qkv and d_qkv, and of the numbers on the host.
 std::vector<BoundTensor> bound_parts(const Graph& graph, const Attention& attention);
 
 // Why no plan of an attention may be used, whatever cuDNN's heuristics propose; empty if there is

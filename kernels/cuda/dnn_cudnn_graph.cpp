@@ -1,3 +1,4 @@
+// Builds cuDNN's descriptors from a Graph, and executes plans.
 #include "kernels/cuda/dnn_cudnn_graph.h"
 
 #include <cuda_runtime_api.h>
@@ -220,7 +221,7 @@ void OperationGraph::add(const Attention&) {
     std::visit([this](const auto& op) { add(op); }, operation);
 }
 
-void OperationGraph::add(const ProductTerms& product) {
+void OperationGraph::add(const MatmulTerms& product) {
   Descriptor& parameters = parameters_.emplace_back(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   parameters.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT).finalize("a product's parameters");
   operations_.emplace_back(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)

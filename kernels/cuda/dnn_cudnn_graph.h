@@ -78,7 +78,7 @@ class OperationGraph {
   void add(const ChannelSums& sums);
   void add(const NormGradSums& sums);
   void add(const Attention& attention);
-  void add(const ProductTerms& product);
+  void add(const MatmulTerms& product);
   void add(const PointwiseTerms& pointwise);
   void add(const ReductionTerms& reduction);
   void add(const ReshapeTerms& reshape);

@@ -34,8 +34,7 @@ struct Matmul {
   bool transpose_a = false, transpose_b = false;
   std::int64_t pitch_a = 0, pitch_b = 0, pitch_d = 0;
   Epilogue epilogue = Epilogue::none;
-  std::int64_t aux_pitch =
-      0;  // elements per row of aux: bits of relu, a multiple of 128; of gelu 8
+  std::int64_t aux_pitch = 0;  // elements per row of aux: a multiple of 128 bits, or 8 of gelu's
   bool operator==(const Matmul&) const = default;
 
   std::string key() const;  // for caches: one line without blanks
@@ -67,9 +66,9 @@ class MatmulLibrary {
   virtual ~MatmulLibrary();
   // Throws DeviceError when the library has no algorithm for it, DeviceLost when the device fails.
   // For an assumed device: a plan that cannot be executed, with implementation() "(chosen on the
-  // device)".
+  // device)". Messages call it `name`.
   virtual std::unique_ptr<MatmulPlan> plan(const Matmul& matmul, const std::string& name) = 0;
-  // Whether plan() runs nothing on the device and keeps no plans; false at first.
+  // With `on`, plan() runs nothing on the device and keeps no plan; initially off.
   virtual void only_plan(bool /*on*/) {}
   virtual std::string version() const = 0;  // "cuBLASLt 13.1.0"
 };

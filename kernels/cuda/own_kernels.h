@@ -25,7 +25,8 @@ class OwnKernels {
   std::unique_ptr<Kernel> or_faster(std::unique_ptr<Kernel> own, const warpstep::Operands& operands,
                                     const std::function<std::unique_ptr<Kernel>()>& library);
 
-  void only_plan(bool on) { only_plans_ = on; }  // measures nothing; false at first
+  // With `on`, or_faster() measures nothing; initially off.
+  void only_plan(bool on) { only_plans_ = on; }
 
  private:
   bool measures_, only_plans_ = false;

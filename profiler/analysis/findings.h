@@ -20,9 +20,9 @@ struct Facts {
   const View& view;
   const Session& session;
   const Analysis& analysis;
-  const Json& options;  // of the command line, _ for -
+  const Json& options;  // command-line options, keys with _ instead of -
   double step_ns = 0;   // 0: no rule applies
-  double steps = 1;     // that sums over the windows are of
+  double steps = 1;     // that sums over the windows cover
   bool on_host = false;
   bool waits_for_data = false;  // at least 2 % of a step
 
@@ -59,10 +59,11 @@ struct Facts {
   std::string of_run(double ns) const;  // "1.2 s of 3.4 s (35.3 % of the run)"
 };
 
-constexpr double full_memory = 0.90;  // of it: torch_tb_profiler's
+// The share from which memory counts as full: torch_tb_profiler's threshold.
+constexpr double full_memory = 0.90;
 
 struct Memory {
-  double used = 0, total = 0;  // bytes; of 0 in all nothing is known
+  double used = 0, total = 0;  // bytes; total 0: unknown
   std::string what;
 
   bool is_full() const { return total > 0 && used > full_memory * total; }
@@ -70,7 +71,7 @@ struct Memory {
 // What the run uses, and all that it could use.
 Memory host_memory(const Facts& facts);
 
-// A range of gains narrower than this, of the step, is a number.
+// Below this width, as a share of the step, a gain is printed as one number instead of a range.
 constexpr double least_range = 0.05;
 
 using FindingRule = void(const Facts& facts, std::vector<Finding>& findings);
@@ -104,12 +105,12 @@ struct RemedyChoice {
   Gain gain;  // per step, by the model
 };
 
-// The share of a stage's time that is left; measured on small PNG and large JPEG files, rounded
-// up.
-constexpr double packed_read = 0.25;     // loose files against packed ones in a known order: 0.1
-constexpr double decoded_decode = 0.05;  // PNG against a copy of pixels: 0.02 to 0.04
-constexpr double seekable_decode = 0.5;  // crops of seekable JPEG against all of it: 0.21 to 0.47
-constexpr double bytes_pixels = 0.3;     // making numbers on the CPU against copying bytes: 0.29
+// A stage's time afterwards over its time before, measured on small PNG and large JPEG files, with
+// a margin.
+constexpr double packed_read = 0.25;     // packed files, in a known order, over loose ones: 0.1
+constexpr double decoded_decode = 0.05;  // a copy of pixels over PNG: 0.02 to 0.04
+constexpr double seekable_decode = 0.5;  // crops of seekable JPEG over all of it: 0.21 to 0.47
+constexpr double bytes_pixels = 0.3;     // copying bytes over making numbers on the CPU: 0.29
 
 // "warpstep data pack shapes shapes-packed --decode"; nothing when the set cannot be packed, or
 // has been.

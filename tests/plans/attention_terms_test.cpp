@@ -59,7 +59,7 @@ class Computation {
                     i / dims[3] % dims[2], i % dims[3]});
   }
 
-  void compute(const ProductTerms& op) {
+  void compute(const MatmulTerms& op) {
     const View &a = tensors_.at(op.a), &b = tensors_.at(op.b), &c = tensors_.at(op.c);
     ASSERT_EQ(a.dims[3], b.dims[2]);
     ASSERT_EQ(c.dims, (Extents{a.dims[0], a.dims[1], a.dims[2], b.dims[3]}));

@@ -41,8 +41,8 @@ Json config_json(const RunOptions& options, const Device& device, const Json& da
 // summary.json of the run's last process, without fields of a wrong type; an empty object if it is
 // missing or broken.
 Json earlier_summary(const std::filesystem::path& run);
-// The same while no later process has resumed the run: each writes config.json as it begins. In
-// runs of versions that wrote no `started_key` the times of the files say so.
+// The same, but an empty object if a later process has resumed the run: each writes config.json as
+// it begins. In runs of versions that wrote no `started_key` the times of the files say so.
 Json own_summary(const std::filesystem::path& run);
 
 // `run` has the earlier summary; its speed is kept if this process has trained no step. "compute"

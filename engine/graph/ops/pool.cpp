@@ -6,7 +6,7 @@
 namespace warpstep {
 namespace {
 
-// What images x [N,H,W,C] become; a window at least 1.
+// Output shape of pooling x [N,H,W,C]; window >= 1. Throws ShapeError.
 template <class Pool>
 Shape pooled(const Pool& op, const Shape& x) {
   if (x[1] + 2 * op.padding < op.window || x[2] + 2 * op.padding < op.window)

@@ -1,3 +1,4 @@
+// Binds decoding to its launchers.
 #include "kernels/decode/decode.cuda.h"
 
 #include "kernels/cuda/cuda.h"

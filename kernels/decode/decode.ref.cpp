@@ -1,5 +1,6 @@
-// The sums run in the order of embed.ref.cpp and attention.ref.cpp, so that a sequence in steps has
-// the bits of the whole sequence.
+// Embedding and attention of tokens that continue a sequence, in double. The sums run in the order
+// of embed.ref.cpp and attention.ref.cpp, so that a sequence in steps has the bits of the whole
+// sequence.
 #include <algorithm>
 #include <vector>
 

@@ -1,3 +1,4 @@
+// Embeddings of tokens and positions, and their adjoint, in double.
 #include <algorithm>
 
 #include "kernels/ref/ref.h"

@@ -1,3 +1,4 @@
+// Binds GELU and its adjoint to their launchers.
 #include "kernels/gelu/gelu.cuda.h"
 
 #include "kernels/cuda/cuda.h"

@@ -1,3 +1,4 @@
+// GELU and its adjoint in double.
 #include <cmath>
 #include <numbers>
 

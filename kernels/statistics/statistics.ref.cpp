@@ -1,3 +1,4 @@
+// The calls that measure a step, in double.
 #include <algorithm>
 #include <cmath>
 

@@ -374,7 +374,7 @@ std::string LoadReport::problems() const {
 
 std::vector<std::string> LoadReport::lines() const {
   std::vector<std::string> lines{fmt::format("{}: {} of the model's {} tensors loaded ({} values)",
-                                             path, loaded, wanted, elements)};
+                                             path, loaded, wanted, grouped(elements))};
   if (!missing.empty())
     lines.push_back(fmt::format("  not in the file, left as initialised: {}", listed(missing)));
   if (!unfit.empty())

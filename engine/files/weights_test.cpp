@@ -84,7 +84,7 @@ class Weights : public testing::Test {
 };
 
 TEST_F(Weights, AreLoadedByNameWhateverTheOrder) {
-  const LoadReport report = load(state_dict());
+  LoadReport report = load(state_dict());
   EXPECT_TRUE(report.is_whole());
   EXPECT_EQ(report.loaded, 4U);
   EXPECT_EQ(report.elements, 108 + 4 + 192 + 3);
@@ -95,6 +95,8 @@ TEST_F(Weights, AreLoadedByNameWhateverTheOrder) {
   EXPECT_EQ(first(3), 1);
   EXPECT_THAT(report.lines(),
               ElementsAre(path_ + ": 4 of the model's 4 tensors loaded (307 values)"));
+  report.elements = 11'186'112;
+  EXPECT_THAT(report.lines(), ElementsAre(HasSubstr("(11,186,112 values)")));
 }
 
 TEST_F(Weights, OfOtherPrecisionsAreConverted) {

@@ -21,7 +21,7 @@ class Setting:
 @dataclasses.dataclass
 class Case:
     name: str
-    gate: float  # None: no gate
+    gate: float | None  # None: no gate
     peers: list
     ours: Setting
     why_not: str = ""
@@ -170,18 +170,19 @@ def check_equal_pixels(sets, options):
         checks += [(name, data, f"{sets.cifar}/train", "none", "none", ())
                    for name, data in (("PNG folder", sets.cifar), ("PNG packed", sets.cifar_packed),
                                       ("decoded", sets.cifar_decoded), ("npy", sets.cifar_npy))]
+    batch = 32
     with tempfile.TemporaryDirectory() as folder:
         for name, data, files, recipe, transforms, more in checks:
-            run(ours(options, data, "--batch", 32, "--shuffle", "none", "--transforms", recipe, "--dump", f"{folder}/a",
+            run(ours(options, data, "--batch", batch, "--shuffle", "none", "--transforms", recipe, "--dump", f"{folder}/a",
                      *more).command)
-            subprocess.run(child("pil", files, "--batch", 32, "--in-order", "--transforms", transforms), text=True,
+            subprocess.run(child("pil", files, "--batch", batch, "--in-order", "--transforms", transforms), text=True,
                            input=f"dump {folder}/b\nquit\n", check=True, stdout=subprocess.DEVNULL)
             numbers = np.float32 if more else np.uint8
             a, b = (np.fromfile(f"{folder}/{side}", numbers) for side in "ab")
-            side = 256 if "JPEG" in name else round((len(b) / 32 / 3) ** 0.5)
-            a = a.reshape(32, side, side, 3).transpose(0, 3, 1, 2)
+            side = 256 if "JPEG" in name else round((len(b) / batch / 3) ** 0.5)
+            a = a.reshape(batch, side, side, 3).transpose(0, 3, 1, 2)
             difference = np.abs(a - b.reshape(a.shape)).max() if more else np.count_nonzero(a != b.reshape(a.shape))
-            print(f"equal pixels, {name}: {32} images, " +
+            print(f"equal pixels, {name}: {batch} images, " +
                   (f"largest difference {difference:.1e}" if more else f"{difference} bytes differ"))
             if difference > (1e-5 if more else 0):
                 raise SystemExit(f"{name}: pixels differ, no ratio is reported")

@@ -9,7 +9,7 @@ Images are decoded once into memory; a new order each epoch; the last partial ba
 is SGD with Nesterov momentum 0.9, weight decay 5e-4, label smoothing 0.1, a one-cycle rate, images
 padded by 4, cropped and flipped, as
     warpstep train MODEL --optimizer sgd --momentum 0.9 --nesterov --weight-decay 5e-4 --lr-schedule one-cycle
-        --label-smoothing 0.1
+        --label-smoothing 0.1 --transforms random-crop=32:pad=4,flip,normalize --lr LR
 """
 import argparse
 import json

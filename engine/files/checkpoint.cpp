@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -178,6 +179,15 @@ class Fields {
     if (!whole_text || !allowed(value)) wrong(key, what);
     return value;
   }
+  // A number of 64 bits: in quotes, as many programs read a larger one than 2^53 in JSON inexactly.
+  std::uint64_t quoted_whole(const char* key) const {
+    std::uint64_t value = 0;
+    const auto* text = at(key).get_ptr<const Json::string_t*>();
+    const char* end = text ? text->data() + text->size() : nullptr;
+    if (!text || std::from_chars(text->data(), end, value) != std::from_chars_result{end, {}})
+      wrong(key, "a whole number from 0 to 2^64 - 1 in quotes");
+    return value;
+  }
   Fields object(const char* key) const { return {at(key), fmt::format("{}: '{}'", where_, key)}; }
 
  private:
@@ -315,7 +325,8 @@ std::string progress_text(const Progress& progress, const StepState& state) {
             {"micro_step", state.micro_step},
             {"only_accumulated", state.update == 0},
             {"overflow", state.overflow != 0},
-            {"loss_scale", exact(static_cast<double>(state.loss_scale))}};
+            {"loss_scale", exact(static_cast<double>(state.loss_scale))},
+            {"seed", std::to_string(state.seed)}};
   if (progress.evaluation)
     json["evaluation"] = {{"epoch", progress.evaluation->epoch},
                           {"step", progress.evaluation->step},
@@ -367,6 +378,7 @@ Progress parse_progress(const std::string& text, const std::filesystem::path& pa
         const auto scale = static_cast<float>(value);
         return std::isfinite(scale) && scale > 0;
       }));
+  if (fields.has("seed")) state.seed = fields.quoted_whole("seed");
   return progress;
 }
 

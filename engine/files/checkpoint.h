@@ -24,8 +24,9 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      Optimizer::Kind optimizer, const Progress& progress,
                      const CheckpointInfo& info);
 
-// Loads everything; the file must come from a run with the same optimiser. Whether the position
-// fits the data is checked by Trainer::run.
+// Loads everything, also the seed of the run's random draws, unless the file is of a version that
+// did not write it: then that of the store stays. The file must come from a run with the same
+// optimiser. Whether the position fits the data is checked by Trainer::run.
 Progress load_checkpoint(const std::filesystem::path& path, Store& store,
                          Optimizer::Kind optimizer);
 

@@ -9,6 +9,7 @@
 
 #include "engine/core/error.h"
 #include "engine/files/checkpoint.h"
+#include "tests/small_graphs.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -32,6 +33,7 @@ Json written() {
   state.update = 0;
   state.overflow = 1;
   state.loss_scale = 0.25F;
+  state.seed = std::numeric_limits<std::uint64_t>::max();
   return Json::parse(progress_text(progress, state));
 }
 
@@ -61,9 +63,13 @@ TEST(CheckpointProgress, IsReadAsItWasWritten) {
   EXPECT_EQ(Json::parse(progress_text(read, state)), written());
   Json older = written();  // before these fields existed
   for (const char* key :
-       {"skipped_steps", "good_steps", "micro_step", "overflow", "evaluation", "watch"})
+       {"skipped_steps", "good_steps", "micro_step", "overflow", "evaluation", "watch", "seed"})
     older.erase(key);
   EXPECT_EQ(refusal(older.dump()), "");
+  StepState initialized;
+  initialized.seed = 5;
+  parse_progress(older.dump(), "x", initialized);
+  EXPECT_EQ(initialized.seed, 5U);
   EXPECT_EQ(read.epoch_score.weight, 12.5);
   older["epoch_score"].erase("weight");  // or without --class-weights
   EXPECT_EQ(parse_progress(older.dump(), "x", state).epoch_score.weight, 32);
@@ -150,6 +156,37 @@ TEST(CheckpointProgress, RefusesWhatIsNoObject) {
   EXPECT_THAT(refusal("7"), HasSubstr("7, where an object belongs"));
   EXPECT_THAT(refusal(std::string(1'000'000, '[')), HasSubstr("no JSON"));
   EXPECT_THAT(refusal(std::string(100'000, '[') + std::string(100'000, ']')), HasSubstr("no JSON"));
+}
+
+// As docs/cpp.md continues a run: no initialize() before. Dropout and the rounding of moments in
+// bf16 draw by the seed. The reference keeps numbers in double: both continue from the file.
+TEST(Checkpoint, ContinuesARunOfAnotherProgramBitForBit) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    fmt::format("warpstep_checkpoint_seed_{}.safetensors", ::getpid());
+  StepOptions options;
+  options.optimizer.moment_dtype = DType::bf16;
+  const auto make = [&] {
+    Graph graph = testing_support::residual({.batch = 2, .size = 8, .pool = false, .dropout = 0.3});
+    return testing_support::Stepping(compile_step(std::move(graph), options), open_backend("ref"));
+  };
+  const auto train = [](testing_support::Stepping& step, std::uint64_t from, std::uint64_t to) {
+    const auto runner = eager_runner(step.program);
+    for (std::uint64_t s = from; s < to; ++s) {
+      step.load(s);
+      runner->step();
+    }
+  };
+  testing_support::Stepping whole = make(), again = make();
+  whole.program.store().initialize(7);
+  train(whole, 0, 2);
+  save_checkpoint(path, whole.program.store(), options.optimizer.kind, {.step = 2}, {"m", "{}"});
+  for (testing_support::Stepping* each : {&whole, &again}) {
+    load_checkpoint(path, each->program.store(), options.optimizer.kind);
+    train(*each, 2, 4);
+  }
+  EXPECT_EQ(again.program.store().step_state().seed, 7U);
+  EXPECT_EQ(all_numbers(again), all_numbers(whole));
+  std::filesystem::remove(path);
 }
 
 // Of a running statistic it may be: an evaluation shows it.

@@ -186,6 +186,18 @@ TEST_F(Resume, AFinishedRunContinuesWithMoreEpochs) {
   expect_equal_runs(folder_ / "longer", out_);
 }
 
+// Not by the seed that the checkpoint has.
+TEST_F(Resume, DrawsByAnotherSeedFromTheEndOfAnEpochOn) {
+  fs::copy(alone_, out_, fs::copy_options::recursive);
+  const auto seed = [&] {
+    return Json::parse(checkpoint_metadata(checkpoints(out_).back(), "warpstep.progress"))["seed"];
+  };
+  EXPECT_EQ(seed(), "0");
+  const Ended ended = run({"train", "--resume", out_, "--epochs", "7", "--seed", "5"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(seed(), "5");
+}
+
 TEST_F(Resume, AFinishedRunStaysAsItIs) {
   fs::copy(alone_, out_, fs::copy_options::recursive);
   resume(out_);

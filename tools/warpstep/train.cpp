@@ -430,6 +430,9 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
     weights = resumed->config->value("weights", Json());
     progress =
         load_resumed(*resumed, job.options, job.training, job.epoch_steps, job.step->store());
+    StepState state = job.step->store().step_state();
+    state.seed = job.options.seed;  // at the end of an epoch it may be another than the file's
+    job.step->store().set_step_state(state);
     why_done = nothing_left(*resumed, job.options, progress);
   }
   // Rank 0's, which alone has all files; also by ranks that do not resume, which require_alike()

@@ -13,6 +13,11 @@ Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<
       backend_(std::move(backend)),
       store_(std::move(store)),
       stream_(backend_->make_stream(Precedence::first)) {
+  if (store_ && store_->backend().name() != backend_->name())
+    fail<UsageError>(
+        "a program of {} cannot use the memory of a store of {}; create its own, and copy the "
+        "parameters with read() and write()",
+        backend_->name(), store_->backend().name());
   if (store_) store_->fix_layouts(graph_);
   backend_->choose_layouts(graph_);
   store_sums_like_parameters(graph_);

@@ -36,9 +36,9 @@ struct StepVariant {
 class Program {
  public:
   // Chooses layouts, binds kernels, plans and allocates the arena. Parameters are in `store`, in
-  // its layouts; without one the program creates its own. Throws OutOfMemory, naming the peak, if
-  // the step does not fit into memory (see engine/run/step_memory.h). Without `allocates` there is
-  // no arena: it can be explained, not run.
+  // its layouts; without one the program creates its own. Throws UsageError for a store of another
+  // backend, OutOfMemory, naming the peak, if the step does not fit into memory (see
+  // engine/run/step_memory.h). Without `allocates` there is no arena: it can be explained, not run.
   Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store = nullptr,
           bool allocates = true);
 

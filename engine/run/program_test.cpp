@@ -14,6 +14,7 @@
 #include "engine/explain/explain.h"
 #include "engine/run/program.h"
 #include "engine/run/runner.h"
+#include "tests/deferred_backend.h"
 #include "tests/runners.h"
 #include "tests/stepping.h"
 
@@ -65,6 +66,20 @@ TEST(Program, SaysThatAStoreIsOfAnotherModel) {
   const Program mlp(model_step("mlp", 4), open_backend("ref"));
   EXPECT_THROW(Program(model_step("cifar10cnn", 4), open_backend("ref"), mlp.shared_store()),
                Error);
+}
+
+struct Named final : testing_support::DeferredBackend {
+  using DeferredBackend::DeferredBackend;
+  std::string_view name() const override { return "other"; }
+};
+
+// It stores numbers in another format.
+TEST(Program, RefusesAStoreOfAnotherBackend) {
+  const Program step(model_step("mlp", 4), open_backend("ref"));
+  const auto other = std::make_shared<Named>(open_backend("ref"));
+  EXPECT_THAT([&] { Program(model_step("mlp", 4), other, step.shared_store()); },
+              ThrowsMessage<UsageError>(
+                  HasSubstr("a program of other cannot use the memory of a store of ref;")));
 }
 
 struct Watcher final : CallObserver {

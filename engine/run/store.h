@@ -87,6 +87,7 @@ class Store {
   int first_unset() const;
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  const Backend& backend() const { return *backend_; }
   Shape torch_shape(std::size_t parameter) const;
   int moment_count() const { return moments_; }
   std::int64_t parameter_count() const;              // elements

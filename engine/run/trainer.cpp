@@ -10,7 +10,6 @@
 #include "engine/core/error.h"
 #include "engine/core/phase.h"
 #include "engine/core/record.h"
-#include "engine/passes/precision.h"
 
 namespace warpstep {
 namespace {
@@ -32,14 +31,6 @@ Clock clock_of(const Graph& graph) {
 bool has_trust(const Graph& graph) {
   return std::ranges::any_of(
       graph.nodes, [](const Node& node) { return std::holds_alternative<LarsScale>(node.op); });
-}
-
-std::string lower_rates(bool has_trust) {
-  return has_trust ? "use a lower --trust, a lower --lr" : "use a lower --lr";
-}
-
-std::string loss_text(double value) {  // without a NaN's sign, which has no meaning
-  return std::isnan(value) ? "nan" : fmt::format("{}", value);
 }
 
 }  // namespace
@@ -103,13 +94,31 @@ Outcome Trainer::run_to_end(Progress& progress, const std::atomic<bool>& stop) {
   return Outcome::interrupted;
 }
 
-void Trainer::begin(const Progress& progress) {
-  const Store& store = parts_.step.store();
-  if (const int unset = store.first_unset(); unset >= 0)
+// What would train nothing, or compute figures that mean nothing.
+void Trainer::require_programs() const {
+  const auto require_set = [](const Store& store, std::string_view whose) {
+    if (const int unset = store.first_unset(); unset >= 0)
+      fail<UsageError>(
+          "{} was never set and is all zeros: before Trainer::run(), call store().initialize(seed) "
+          "of the {} program, or load weights (engine/files/weights.h)",
+          store.parameters()[idx(unset)].name, whose);
+  };
+  if (parts_.step.graph().report < 0)
+    fail<UsageError>("the step's program does not train; compile it with StepOptions::training");
+  const Store& trained = parts_.step.store();
+  require_set(trained, "step's");
+  if (!parts_.evaluation) return;
+  if (parts_.evaluation->graph().report >= 0)
     fail<UsageError>(
-        "{} was never set and is all zeros: before Trainer::run(), call store().initialize(seed) "
-        "of the step's program, or load weights (engine/files/weights.h)",
-        store.parameters()[idx(unset)].name);
+        "the evaluation's program would train on its data; compile it without "
+        "StepOptions::training");
+  if (const Store& evaluated = parts_.evaluation->store();
+      &evaluated != &trained && trained.section_bytes(Store::Section::average) == 0)
+    require_set(evaluated, "evaluation's");
+}
+
+void Trainer::begin(const Progress& progress) {
+  require_programs();
   if (progress.next.step > 0 && epoch_ends(progress))
     fail<DataError>(
         "the run stopped after {} steps of epoch {}, but an epoch of this data has {}: the data "
@@ -556,45 +565,6 @@ std::vector<BlockStatistics> block_statistics(const Program& step, std::int64_t 
     all.push_back(std::move(block));
   }
   return all;
-}
-
-void require_sound(const StepRecord& r, bool scales_loss, std::uint64_t skipped, bool has_trust) {
-  const std::string lower = lower_rates(has_trust);
-  const std::string where =
-      fmt::format("in step {} (epoch {}, step {} of {}, learning rate {})", r.step, r.epoch,
-                  r.step_in_epoch, r.steps_per_epoch, r.learning_rate);
-  const bool finite = std::isfinite(r.loss);
-  if (r.overflow && !scales_loss && finite)
-    fail<NumericError>(
-        "gradients{} are not finite {}, with a loss of {}; training diverged: {}, a warm-up or a "
-        "smaller --clip-norm. Nothing of this step was saved",
-        has_trust ? ", or their products with LARS's rates," : "", where, r.loss, lower);
-  if (r.overflow && scales_loss && r.loss_scale < least_loss_scale)
-    fail<NumericError>(
-        "{} {} though the loss scale is down to {}: the last {} steps made no update, and a "
-        "smaller scale would not help; training diverged: {}, a warm-up, or --precision bf16. "
-        "Nothing of this step was saved",
-        finite ? "gradients overflow"
-               : fmt::format("the loss is {}", loss_text(static_cast<double>(r.loss))),
-        where, r.loss_scale, skipped, lower);
-  if (!finite && !(r.overflow && scales_loss))
-    fail<NumericError>(
-        "the loss is {} {}; training diverged: {}, a warm-up or another --seed. Nothing of this "
-        "step was saved",
-        loss_text(static_cast<double>(r.loss)), where, lower);
-}
-
-void require_sound(const EvaluationRecord& r, bool has_trust) {
-  if (std::isfinite(r.score.loss_sum)) return;
-  if (r.step == 0)
-    fail<NumericError>(
-        "the validation loss is {} before the first step: the weights that the run begins with, or "
-        "the data, give it; `warpstep weights info FILE` counts NaN in weights",
-        loss_text(r.score.loss_sum));
-  fail<NumericError>(
-      "the validation loss is {} after step {} (epoch {}); training diverged: {}, a warm-up or "
-      "another --seed. These weights were not saved",
-      loss_text(r.score.loss_sum), r.step, r.epoch, lower_rates(has_trust));
 }
 
 }  // namespace warpstep

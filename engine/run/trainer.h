@@ -139,7 +139,8 @@ class Trainer {
     Program& step;  // a training step
     BatchSource& data;
     // The forward half. It usually shares the step's store; if it has another one, the averaged
-    // weights are copied there before each evaluation, provided that the step keeps an average.
+    // weights are copied there before each evaluation, provided that the step keeps an average;
+    // without one the caller sets its parameters.
     Program* evaluation = nullptr;
     BatchSource* evaluation_data = nullptr;
     Runner* runner = nullptr;  // null: a graph_runner of the step
@@ -156,14 +157,15 @@ class Trainer {
   Trainer(Parts parts, const TrainOptions& options);
 
   // Runs to the end, or until *stop: then finishes the current step, abandons an evaluation and
-  // saves the progress. Throws UsageError if a parameter of the step was never set (its store is
-  // new), NumericError when the run has diverged (require_sound), BrokenData where a batch cannot
-  // be read, after the steps before it were saved, DataError from saving or when `progress` does
-  // not fit the data; files saved earlier remain. Where an observer's on_step() or the source
-  // throws, a device still runs the steps in flight: `progress` has them, too, although no observer
-  // is notified of them, and the next run() saves them and continues after them; a Feeder or loader
-  // that threw gives batches again after a seek() to another place. `progress` ends before a step
-  // that has diverged. A job of several ranks cannot continue.
+  // saves the progress. Throws UsageError if a parameter was never set (its store is new), or if
+  // the step does not train or the evaluation does, NumericError when the run has diverged
+  // (require_sound), BrokenData where a batch cannot be read, after the steps before it were saved,
+  // DataError from saving or when `progress` does not fit the data; files saved earlier remain.
+  // Where an observer's on_step() or the source throws, a device still runs the steps in flight:
+  // `progress` has them, too, although no observer is notified of them, and the next run() saves
+  // them and continues after them; a Feeder or loader that threw gives batches again after a seek()
+  // to another place. `progress` ends before a step that has diverged. A job of several ranks
+  // cannot continue.
   Outcome run(Progress& progress, const std::atomic<bool>& stop);
 
  private:
@@ -180,6 +182,7 @@ class Trainer {
   };
 
   Outcome run_to_end(Progress& progress, const std::atomic<bool>& stop);
+  void require_programs() const;
   void begin(const Progress& progress);
   void train(Progress& progress, const std::atomic<bool>& stop);
   bool launch(const Progress& progress);  // whether all of its steps must land

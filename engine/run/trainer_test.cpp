@@ -1,5 +1,4 @@
-// The order of a run's steps, evaluations and checkpoints, and when it has diverged; on the
-// reference backend.
+// The order of a run's steps, evaluations and checkpoints, on the reference backend.
 
 #include "engine/run/trainer.h"
 
@@ -11,7 +10,6 @@
 #include <string>
 
 #include "engine/core/error.h"
-#include "engine/passes/precision.h"
 #include "tests/deferred_backend.h"
 #include "tests/stepping.h"
 
@@ -495,6 +493,34 @@ TEST(Trainer, RefusesParametersThatWereNeverSet) {
   EXPECT_EQ(progress.step, 1U);
 }
 
+TEST(Trainer, RefusesProgramsThatMakeNoSenseWhereTheyAre) {
+  const auto backend = open_backend("ref");
+  SmallRun run(backend);
+  Program own(model_step("mlp", 1, {.training = false}), backend);  // with a store of its own
+  const auto refused = [&](Program& step, Program& evaluation, const std::string& words) {
+    Trainer trainer({.step = step,
+                     .data = run.training,
+                     .evaluation = &evaluation,
+                     .evaluation_data = &run.validation},
+                    {.epochs = 1});
+    EXPECT_THAT([&] { trainer.run(run.progress, false); },
+                ThrowsMessage<UsageError>(HasSubstr(words)));
+  };
+  refused(run.evaluation, run.evaluation, "the step's program does not train");
+  refused(run.step, run.step, "the evaluation's program would train on its data");
+  refused(run.step, own,
+          "was never set and is all zeros: before Trainer::run(), call store().initialize(seed) "
+          "of the evaluation's program");
+  EXPECT_EQ(run.progress.step, 0U);
+  own.store().initialize(1);
+  Trainer trainer({.step = run.step,
+                   .data = run.training,
+                   .evaluation = &own,
+                   .evaluation_data = &run.validation},
+                  {.epochs = 1});
+  EXPECT_EQ(trainer.run(run.progress, false), Outcome::finished);
+}
+
 TEST(Trainer, RefusesAPositionBeyondTheEpoch) {
   for (const std::uint64_t step : {3, 9}) {
     SmallRun run;
@@ -509,64 +535,6 @@ TEST(Trainer, RefusesAPositionBeyondTheEpoch) {
   run.progress = {.step = 5, .next = {1, 2}};
   EXPECT_THAT([&] { run.train({.epochs = 9, .limit_batches = 2}); },
               ThrowsMessage<DataError>(HasSubstr("an epoch of this data has 2")));
-}
-
-StepRecord fifth(float loss, float scale, bool overflow) {
-  StepRecord record{.step = 5, .epoch = 2, .step_in_epoch = 1, .steps_per_epoch = 4, .loss = loss};
-  record.loss_scale = scale;
-  record.overflow = overflow;
-  return record;
-}
-
-TEST(Divergence, IsAGradientThatIsNotFiniteWhereNoScaleFalls) {
-  EXPECT_THAT([] { require_sound(fifth(1, 1, true), false, 1); },
-              ThrowsMessage<NumericError>(HasSubstr("gradients are not finite in step 5")));
-  EXPECT_THAT([] { require_sound(fifth(not_a_number, 1, true), false, 1); },
-              ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
-}
-
-TEST(Divergence, IsALossThatIsNotFiniteOrAScaleThatDoesNotHelp) {
-  EXPECT_NO_THROW(require_sound(fifth(1, 1, false), true, 0));
-  EXPECT_NO_THROW(require_sound(fifth(1, 1, true), true, 16));
-  EXPECT_NO_THROW(require_sound(fifth(not_a_number, 1, true), true, 16))
-      << "no update was made of it";
-  EXPECT_THAT([] { require_sound(fifth(infinite, 1, false), true, 0); },
-              ThrowsMessage<NumericError>(
-                  HasSubstr("the loss is inf in step 5 (epoch 2, step 1 of 4, learning rate 0)")));
-  EXPECT_THAT([] { require_sound(fifth(1, 0.5F, true), true, 17); },
-              ThrowsMessage<NumericError>(AllOf(HasSubstr("gradients overflow in step 5"),
-                                                HasSubstr("down to 0.5"),
-                                                HasSubstr("the last 17 steps made no update"))));
-  EXPECT_THAT([] { require_sound(fifth(not_a_number, 0.5F, true), true, 17); },
-              ThrowsMessage<NumericError>(HasSubstr("the loss is nan in step 5")));
-}
-
-TEST(Divergence, WithLarsMayBeOfItsTrustCoefficient) {
-  const std::string both = "training diverged: use a lower --trust, a lower --lr, a warm-up";
-  EXPECT_THAT([] { require_sound(fifth(1, 1, true), false, 1, true); },
-              ThrowsMessage<NumericError>(AllOf(
-                  HasSubstr("gradients, or their products with LARS's rates, are not finite in "),
-                  HasSubstr(both))));
-  EXPECT_THAT([] { require_sound(fifth(1, 0.5F, true), true, 17, true); },
-              ThrowsMessage<NumericError>(HasSubstr(both)));
-  EXPECT_THAT([] { require_sound(fifth(not_a_number, 1, false), false, 0, true); },
-              ThrowsMessage<NumericError>(HasSubstr(both)));
-  const EvaluationRecord evaluation{.step = 5, .score = {.loss_sum = not_a_number}};
-  EXPECT_THAT([&] { require_sound(evaluation, true); },
-              ThrowsMessage<NumericError>(HasSubstr(both)));
-}
-
-// If every step overflows: the longest time that a run continues without an update.
-TEST(Divergence, EndsSeventeenStepsAfterTheFirstLossScale) {
-  StepState state;
-  const LossScaling scaling{.enabled = true};
-  int steps = 0;
-  do {
-    tick(state, {}, 0.9, 0.999, scaling);
-    state.overflow = 1;
-    ++steps;
-  } while (state.loss_scale >= least_loss_scale);
-  EXPECT_EQ(steps - 1, 17);
 }
 
 }  // namespace

@@ -409,7 +409,17 @@ void Store::require_buffers(const Graph& graph) const {
                   buffers_[b].name);
 }
 
+// What earlier steps have left. Fresh memory is zero, and its pages belong to whom first uses them.
+void Store::forget_steps() {
+  const bool is_used = step_state().step > 0 || std::ranges::find(set_, true) != set_.end();
+  for (const Section section : {Section::moment1, Section::moment2, Section::accumulator})
+    if (const std::size_t bytes = section_bytes(section); is_used && bytes > 0)
+      backend_->fill(memory_.get() + part(section).begin, 0, bytes);
+  all_moments_ = {};
+}
+
 void Store::initialize(std::uint64_t seed) {
+  forget_steps();
   std::vector<float> values;  // of the largest parameter so far: fresh memory costs page faults
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     const std::int64_t count = parameters_[p].view.count();
@@ -421,7 +431,7 @@ void Store::initialize(std::uint64_t seed) {
     write(p, std::span(values).first(idx(count)));
   }
   initialize_buffers();
-  StepState state = step_state();
+  StepState state;
   state.seed = seed;
   set_step_state(state);
 }

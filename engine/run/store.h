@@ -81,13 +81,14 @@ class Store {
 
   // Sets every parameter and buffer to its `initial`; an element is a function of (seed, parameter,
   // element in PyTorch's order), whatever the number of threads. Stores the seed in the state.
+  // Moments, sums of gradients and the state's counts begin again at 0.
   void initialize(std::uint64_t seed);
   void initialize_buffers();  // only these: for parameters that a file has
   // The first parameter that nothing was written to since the store was made; -1 if all were.
   int first_unset() const;
 
-  const std::vector<Parameter>& parameters() const { return parameters_; }
   const Backend& backend() const { return *backend_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
   Shape torch_shape(std::size_t parameter) const;
   int moment_count() const { return moments_; }
   std::int64_t parameter_count() const;              // elements
@@ -152,6 +153,7 @@ class Store {
   Share share() const { return share(rank_); }
   bool is_shared_out(Section section) const;
   void begin_moments();
+  void forget_steps();
   Value raw(std::size_t bytes) const;
   void write_plain(std::size_t parameter, std::span<const float> plain, Section section);
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/run/runner.h"
 #include "engine/run/store.h"
 #include "tests/stepping.h"
 
@@ -142,6 +143,33 @@ TEST(Initialize, IsAFunctionOfTheSeed) {
   for (std::size_t p = 0; p < 4; ++p) EXPECT_EQ(one.store().read(p), two.store().read(p));
   two.store().initialize(8);
   for (std::size_t p = 0; p < 4; ++p) EXPECT_NE(one.store().read(p), two.store().read(p));
+}
+
+TEST(Initialize, BeginsAgain) {
+  StepOptions options;
+  options.update.accumulate = 2;
+  testing_support::Stepping step(model_step("mlp", 2, options), open_backend("ref"));
+  Store& store = step.program.store();
+  const auto losses = [&] {
+    store.initialize(7);
+    const auto runner = eager_runner(step.program);
+    std::vector<float> found;
+    for (std::uint64_t s = 0; s < 5; ++s) {  // the last one only accumulates
+      step.load(s);
+      runner->step();
+      found.push_back(step.program.loss());
+    }
+    return found;
+  };
+  const std::vector<float> first = losses();
+  EXPECT_EQ(losses(), first);
+  EXPECT_EQ(store.step_state().step, 5);
+  store.initialize(8);
+  for (const Section section : {Section::moment1, Section::moment2, Section::accumulator}) {
+    EXPECT_THAT(store.read(0, section), testing::Each(0.0F));
+  }
+  EXPECT_EQ(store.step_state().step, 0);
+  EXPECT_EQ(store.step_state().seed, 8U);
 }
 
 // The first element in PyTorch's order is the first word of draw(seed, parameters, p, 0).

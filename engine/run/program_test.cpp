@@ -103,6 +103,70 @@ TEST(EagerRunner, ReportsEveryCallInOrder) {
   EXPECT_EQ(watcher.titles, titles);
 }
 
+// Counts what is recorded; a recording runs nothing.
+struct Recorder final : testing_support::DeferredBackend {
+  explicit Recorder(bool its_records)
+      : DeferredBackend(open_backend("ref")), records(its_records) {}
+  std::unique_ptr<Recording> record(Stream&, const std::function<void()>&) const override {
+    struct Nothing final : Recording {
+      void launch(Stream&) override {}
+    };
+    ++recorded;
+    return records ? std::make_unique<Nothing>() : nullptr;
+  }
+  bool records;
+  mutable std::size_t recorded = 0;
+};
+
+Graph tiny_step() {
+  Graph g;
+  const Tensor x = g.input("x", {DType::f32, {1, 2}});
+  cross_entropy(linear("fc", x, {.out = 2}), g.input("labels", {DType::i32, {1}}));
+  return compile_step(std::move(g), {});
+}
+
+// Of a source that gives each batch in other memory.
+TEST(GraphRunner, RecordsNoEndOfAddresses) {
+  for (const bool records : {true, false}) {
+    const auto backend = std::make_shared<Recorder>(records);
+    Stepping step(tiny_step(), backend);
+    step.program.store().initialize(1);
+    const auto runner = graph_runner(step.program);
+    const std::size_t sets = most_recordings + 8;
+    std::vector<double> images(sets + 1);  // each set begins at the next number
+    std::vector<const void*> slots(step.program.inputs().begin(), step.program.inputs().end());
+    for (int pass = 0; pass < 2; ++pass)
+      for (std::size_t set = 0; set < sets; ++set) {
+        slots[0] = images.data() + set;
+        step.program.set_inputs(slots);
+        runner->step();
+      }
+    step.program.wait();
+    EXPECT_EQ(backend->recorded, records ? most_recordings : 1);
+    // The first, those beyond and their repetitions ran; or all.
+    EXPECT_EQ(step.program.store().step_state().step,
+              static_cast<std::int64_t>(records ? 1 + 7 + 8 : 2 * sets));
+  }
+}
+
+TEST(GraphRunner, KeepsItsRecordingsWhereALaterOneFindsNoMemory) {
+  const auto backend = std::make_shared<Recorder>(true);
+  Stepping step(tiny_step(), backend);
+  step.program.store().initialize(1);
+  const auto runner = graph_runner(step.program);
+  std::vector<double> images(3);  // each set begins at the next number
+  std::vector<const void*> slots(step.program.inputs().begin(), step.program.inputs().end());
+  for (const std::size_t set : {0, 0, 1, 1, 0}) {  // warm, recorded, none for the second, as before
+    slots[0] = images.data() + set;
+    step.program.set_inputs(slots);
+    if (set == 1) backend->records = false;
+    runner->step();
+  }
+  step.program.wait();
+  EXPECT_EQ(backend->recorded, 2U);
+  EXPECT_EQ(step.program.store().step_state().step, 1 + 2) << "those that ran call by call";
+}
+
 TEST(CheckRunner, FindsNoDifferenceBetweenEquals) {
   Stepping one(model_step("mlp", 4), open_backend("ref"));
   Stepping two(model_step("mlp", 4), open_backend("ref"));

@@ -101,13 +101,15 @@ class GraphReplay final : public Runner {
     std::vector<StepVariant> key(variants.begin(), variants.end());
     auto found = recordings_.find(key);
     if (found == recordings_.end()) {
+      if (!records_ || recordings_.size() == most_recordings) return run_eagerly(variants);
       static const record::Name name{"capture"};
       const record::Span span(name);
       std::unique_ptr<Recording> made =
           program_.backend().record(program_.stream(), [&] { run_eagerly(variants); });
+      records_ = made != nullptr;
+      if (!records_) return run_eagerly(variants);
       found = recordings_.emplace(std::move(key), std::move(made)).first;
     }
-    if (!found->second) return run_eagerly(variants);
     program_.set_variant(variants.back());
     static const record::Name name{"launch"};
     const record::Span span(name);
@@ -123,6 +125,7 @@ class GraphReplay final : public Runner {
   }
 
   Eager eager_;
+  bool records_ = true;                   // until the backend makes no recording; the others stay
   std::set<std::pair<bool, bool>> warm_;  // which calls a step had: measures, accumulates
   std::map<std::vector<StepVariant>, std::unique_ptr<Recording>> recordings_;
 };

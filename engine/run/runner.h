@@ -55,7 +55,10 @@ std::unique_ptr<Runner> eager_runner(Program& program, CallObserver* observer = 
 
 // Runs the whole step, or all of steps(), in one launch: captures it once for each set of input
 // slots, or sequence of variants, and replays it. The first step runs eagerly, so that nothing is
-// loaded or initialised inside a capture. On backends that cannot record, every step runs eagerly.
+// loaded or initialised inside a capture. Of a source that gives other addresses in every step only
+// the first most_recordings are captured; what has no recording runs eagerly, on backends that
+// cannot record every step.
+constexpr std::size_t most_recordings = 256;
 std::unique_ptr<Runner> graph_runner(Program& program);
 
 // The kinds of numbers among a value's elements.

@@ -90,6 +90,10 @@ Tensor Graph::buffer(std::string buffer_name, Shape shape, std::vector<float> in
   for (const Buffer& other : buffers)
     if (other.name == buffer_name)
       fail<ShapeError>("two buffers are called {}; give each layer its own name", buffer_name);
+  for (const Parameter& parameter : parameters)
+    if (parameter.name == buffer_name)
+      fail<ShapeError>("a parameter and a buffer are called {}; give each its own name",
+                       buffer_name);
   if (initial.size() != 1 && initial.size() != idx(shape.count()))
     fail<ShapeError>("{}: {} initial values for {}", buffer_name, initial.size(), shape.text());
   const int id = add_value({DType::f32, shape}, Role::buffer, buffer_name);

@@ -24,6 +24,9 @@ Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
   for (const Parameter& other : graph.parameters)
     if (other.name == name)
       fail<ShapeError>("two parameters are called {}; give each layer its own name", name);
+  for (const Buffer& buffer : graph.buffers)
+    if (buffer.name == name)
+      fail<ShapeError>("a parameter and a buffer are called {}; give each its own name", name);
   if (shape.count() == 0)
     fail<ShapeError>("parameter {} of {} has no elements; every extent must be at least 1", name,
                      shape.text());

@@ -1,5 +1,6 @@
 #include "engine/passes/compile.h"
 
+#include "engine/core/error.h"
 #include "engine/passes/autodiff.h"
 #include "engine/passes/inference.h"
 #include "engine/passes/recompute.h"
@@ -9,6 +10,8 @@
 namespace warpstep {
 
 Graph compile_step(Graph graph, const StepOptions& options) {
+  if (options.training && graph.parameters.empty())
+    fail<UsageError>("the model has no parameters, so there is nothing to train");
   const std::vector<Block> blocks = find_blocks(graph);
   const FuseOptions fusion{options.training, options.no_fuse, options.computes};
   if (!options.training) graph = for_inference(std::move(graph));

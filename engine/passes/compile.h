@@ -26,7 +26,7 @@ struct StepOptions {
 
 // fuse -> differentiate -> fuse gradients -> recompute -> optimiser -> fuse updates -> average ->
 // report -> precision -> fuse norms and convolutions -> sums over ranks -> statistics -> schedule.
-// Without training only the forward half.
+// Without training only the forward half. Throws UsageError for training without parameters.
 Graph compile_step(Graph graph, const StepOptions& options);
 
 }  // namespace warpstep

@@ -32,6 +32,13 @@ std::set<std::string, std::less<>> all_rows() {
   return names;
 }
 
+TEST(CompileStep, RefusesToTrainNothing) {
+  Graph g;
+  cross_entropy(g.input("x", {DType::f32, {4, 10}}), g.input("labels", {DType::i32, {4}}));
+  EXPECT_THAT([&] { compile_step(g, {}); }, ThrowsMessage<UsageError>(HasSubstr("no parameters")));
+  EXPECT_NO_THROW(compile_step(g, {.training = false}));
+}
+
 // ---- differentiate
 
 TEST(Differentiate, AddsTheGradientsOfAValueThatIsUsedTwice) {

@@ -338,6 +338,10 @@ TEST(StoreBuffers, HaveNamesAndValuesOfTheirOwn) {
   g.buffer("a", {3}, {1, 2, 3});
   EXPECT_THAT([&] { g.buffer("a", {3}, {0}); },
               ThrowsMessage<ShapeError>(HasSubstr("two buffers are called a")));
+  const auto both = ThrowsMessage<ShapeError>(HasSubstr("a parameter and a buffer are called"));
+  EXPECT_THAT([&] { parameter(g, "a", {3}, {}); }, both);
+  parameter(g, "p", {3}, {});
+  EXPECT_THAT([&] { g.buffer("p", {3}, {0}); }, both);
   EXPECT_THAT(
       [&] {
         g.buffer("b", {3}, {1, 2});

@@ -44,8 +44,8 @@ class CustomOp {
   // The planner never gives it a buffer that an input not named here reads too, as in {x, x}.
   virtual std::vector<int> in_place_inputs() const { return {}; }
   // The op in this one's place where the model is evaluated or predicts, with the same inputs and
-  // outputs; null: this one. An op whose kernel changes a buffer that it takes (Role::buffer) must
-  // give one that does not.
+  // outputs; null: this one, which then changes the buffers that it takes (Role::buffer) as in
+  // training.
   virtual std::shared_ptr<const CustomOp> for_inference() const { return nullptr; }
 };
 

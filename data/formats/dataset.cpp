@@ -53,6 +53,14 @@ std::string cropping_options(const Shape& image) {
   const std::int64_t side = std::clamp<std::int64_t>(std::min(image[0], image[1]) / 32, 1, 7) * 32;
   return fmt::format(
       "--transforms random-resized-crop={},flip,normalize --eval-transforms "
+void check_image_shape(const Shape& shape, const std::string& path) {
+  if (shape.rank() != 3 || shape[0] < 1 || shape[1] < 1 || shape[2] < 1 || shape[2] > 3)
+    fail<DataError>(
+        "{}: has images of shape {}; must be [height, width, channels], sides from 1 and 1 to 3 "
+        "channels",
+        path, shape.text());
+}
+
       "resize={},centre-crop={},normalize",
       side, side * 8 / 7, side);
 }

@@ -28,8 +28,8 @@ class Dataset {
 
   virtual std::string kind() const = 0;  // "PNG folder", "IDX", "CIFAR-10 binary"
   virtual std::string path() const = 0;  // of the file or folder, for messages
-  // [height, width, channels], channels 1 or 3; where samples differ in size, of the first that can
-  // be read.
+  // [height, width, channels], channels 1 to 3, files of images 1 or 3; where samples differ in
+  // size, of the first that can be read.
   virtual Shape image_shape() const = 0;
   virtual std::uint64_t size() const = 0;                     // samples, at least 1
   virtual std::int32_t label(std::uint64_t index) const = 0;  // in [0, classes().size())
@@ -81,6 +81,11 @@ FirstSample first_readable(const Dataset& dataset);
 // A label is an index where samples are counted, and names the place that the loss writes to.
 // Throws DataError for one that is no class; open() does so for every set, also one of a plugin's
 // format.
+// Throws DataError with the path for a shape that images cannot have: theirs is [height, width,
+// channels], sides from 1 and 1 to 3 channels (engine/core/pixels.h). open(), Loader and
+// MemoryDataset call it.
+void check_image_shape(const Shape& shape, const std::string& path);
+
 void check_labels_of(const Dataset& dataset);
 
 // Implemented besides Dataset by formats that may carry checksums.

@@ -9,6 +9,7 @@
 namespace warpstep::data {
 
 MemoryDataset::MemoryDataset(MemoryParts parts) : parts_(std::move(parts)) {
+  check_image_shape(parts_.shape, parts_.path);
   const auto image_bytes = static_cast<std::size_t>(parts_.shape.count());
   if (parts_.labels.empty() || parts_.pixels.size() != parts_.labels.size() * image_bytes) {
     fail<UsageError>("{}: {} bytes of pixels for {} samples of {}", parts_.path,

@@ -12,7 +12,7 @@ namespace warpstep::data {
 struct MemoryParts {
   std::string kind;
   std::string path;
-  Shape shape;                       // [height, width, channels]
+  Shape shape;                       // [height, width, channels], channels 1 to 3
   std::vector<std::uint8_t> pixels;  // [samples, height, width, channels]
   std::vector<std::int32_t> labels;  // [samples], in [0, classes)
   std::vector<std::string> classes;
@@ -20,7 +20,8 @@ struct MemoryParts {
 
 class MemoryDataset : public Dataset {
  public:
-  // Throws UsageError when the parts do not match, DataError for a label beyond the classes.
+  // Throws UsageError when the parts do not match, DataError for a label beyond the classes or a
+  // shape that images cannot have.
   explicit MemoryDataset(MemoryParts parts);
 
   std::string kind() const override { return parts_.kind; }

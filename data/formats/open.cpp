@@ -119,6 +119,7 @@ std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOp
     const Format& format = format_of(spec);
     if (split == Split::test && !has_part(format, spec, split)) no_test_part(format, spec, options);
     std::unique_ptr<Dataset> set = format.open_split(spec, split, options);
+    check_image_shape(set->image_shape(), set->path());
     check_labels_of(*set);
     return set;
   } catch (const std::bad_alloc&) {

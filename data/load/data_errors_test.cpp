@@ -14,6 +14,7 @@
 #include "data/load/loader.h"
 #include "tests/data_testing.h"
 #include "tests/data_uneven.h"
+#include "data/transforms/statistics.h"
 
 namespace warpstep::data {
 namespace {
@@ -305,6 +306,38 @@ TEST(UsersSet, HasLabelsOfItsClasses) {
 
 // Before anything counts its samples by class.
 TEST(UsersSet, HasLabelsOfItsClassesOnceAPluginHasOpenedIt) {
+struct OfShape final : testing::Uneven {
+  explicit OfShape(const Shape& its_shape) : Uneven(8), shape(its_shape) {}
+  Shape image_shape() const override { return shape; }
+  Shape shape;
+};
+
+TEST(UsersSet, HasImagesOfOneToThreeChannels) {
+  static const Format format{
+      .files = "files of four channels",
+      .has_split = [](const std::string& spec, Split) { return spec.ends_with("/channels-4"); },
+      .open_split = [](const std::string&, Split, const OpenOptions&) -> std::unique_ptr<Dataset> {
+        return std::make_unique<OfShape>(Shape{4, 5, 4});
+      }};
+  add_format(format);
+  const TemporaryFolder folder;
+  put(folder / "channels-4", std::string("x"));
+  EXPECT_THAT(
+      message_of([&] { open(folder / "channels-4", Split::train); }),
+      AllOf(HasSubstr("uneven: has images of shape 4x5x4; must be"), HasSubstr("1 to 3 channels")));
+  for (const Shape& shape : {Shape{4, 5, 4}, Shape{4, 5, 0}, Shape{0, 5, 3}, Shape{4, 0, 3},
+                             Shape{4, 5}, Shape{2, 4, 5, 3}}) {
+    const auto refusal = HasSubstr(fmt::format(": has images of shape {};", shape.text()));
+    const auto set = std::make_shared<OfShape>(shape);
+    EXPECT_THAT(message_of([&] { Loader(set, plain_options(8)); }), refusal);
+    EXPECT_THAT(message_of([&] { channel_statistics(*set); }), refusal);
+    EXPECT_THAT(message_of([&] { testing::in_memory(8, shape); }), refusal);
+  }
+  const auto two = testing::in_memory(8, {4, 5, 2});
+  EXPECT_EQ(channel_statistics(*two).mean.size(), 2U);
+  EXPECT_EQ(Loader(two, plain_options(8)).next().count, 8);
+}
+
   add_format(
       {.files = "files of label 2",
        .has_split = [](const std::string& spec, Split) { return spec.ends_with("/label-2"); },

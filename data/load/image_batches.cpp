@@ -148,6 +148,7 @@ SlotLayout::SlotLayout(std::size_t image_row_bytes, std::int64_t batch)
       bytes(rows + aligned(idx(std::max<std::int64_t>(batch, 0)) * sizeof(RowPlan))) {}
 
 Shape row_shape(const Dataset& dataset, const Recipe& recipe) {
+  check_image_shape(dataset.image_shape(), dataset.path());  // no open() has seen a user's own set
   const ImageExtent extent = recipe.extent(dataset.image_shape());
   return {extent.height, extent.width, dataset.image_shape()[2]};
 }

@@ -42,6 +42,7 @@ ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOpt
     fail<UsageError>("statistics of {} samples: must be from 1 to 100000", most);
   }
   int workers = options.workers;
+  check_image_shape(dataset.image_shape(), dataset.path());
   if (workers <= 0) workers = allowed_cores();
   const auto channels = static_cast<std::size_t>(dataset.image_shape().back());
   const std::uint64_t samples = std::min(dataset.size(), most);

@@ -10,12 +10,12 @@ namespace own {
 
 // Two convolutions, for small gray images.
 warpstep::Tensor two_convolutions(warpstep::Tensor images, std::int64_t classes);
-inline constexpr warpstep::models::Model model{.name = "two-convolutions",
-                                               .description = "for small gray images",
-                                               .image = {},
-                                               .learning_rate = 3e-3,
-                                               .logits = two_convolutions,
-                                               .transforms = "normalize"};
+inline const warpstep::models::Model model{.name = "two-convolutions",
+                                           .description = "for small gray images",
+                                           .image = {12, 12, 1},
+                                           .learning_rate = 3e-3,
+                                           .logits = two_convolutions,
+                                           .transforms = "normalize"};
 
 // solarize=THRESHOLD: bytes from the threshold on are inverted, in half of the images.
 inline constexpr const char* solarize_usage = "solarize=THRESHOLD";

@@ -1,4 +1,5 @@
-// A plugin for text_test: a model of text without settings, so that it has no context of its own.
+// A plugin for text_test and runs_test: a model of text without settings, so that it has no context
+// of its own, and one of images that names no size.
 #include <array>
 
 #include "models/plugin.h"
@@ -20,12 +21,21 @@ Tensor no_context(const models::Tokens& in, const models::Settings&) {
   return tied_head("lm_head", layer_norm("ln_f", x), embedded);
 }
 
-const std::array<models::Model, 1> all{{{.name = "no-context",
+Tensor no_size(Tensor images, std::int64_t classes) {
+  return linear("fc", flatten(images), {.out = classes});
+}
+
+const std::array<models::Model, 2> all{{{.name = "no-context",
                                          .description = "a layer of attention",
                                          .image = {},
                                          .learning_rate = 1e-3,
                                          .logits = nullptr,
-                                         .text_logits = no_context}}};
+                                         .text_logits = no_context},
+                                        {.name = "no-size",
+                                         .description = "a layer",
+                                         .image = {},
+                                         .learning_rate = 1e-3,
+                                         .logits = no_size}}};
 
 }  // namespace
 

@@ -32,6 +32,33 @@ TEST(Models, AreListedWithTheirSizes) {
   EXPECT_EQ(json[0]["parameters"], 4311754);
 }
 
+TEST(Models, OfAPluginMayNameNoSize) {
+  const std::string plugin = module_path("no_context");
+  const Ended listed = run({"models", "--plugin", plugin});
+  EXPECT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_THAT(listed.out, AllOf(testing::ContainsRegex("cifar10cnn +4,311,754 +32x32x3"),
+                                testing::ContainsRegex("no-context +- +- +0.001"),
+                                testing::ContainsRegex("no-size +- +- +0.001")));
+  const Json json = Json::parse(run({"models", "--json", "--plugin", plugin}).out);
+  EXPECT_EQ(json.back()["name"], "no-size");
+  EXPECT_TRUE(json.back()["parameters"].is_null() && json.back()["input"].is_null());
+  const std::vector<std::string> explain{"explain", "no-size",  "--plugin",
+                                         plugin,    "--device", "cpu"};
+  const Ended refused = run(explain);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("no-size: the model names no size of its images; give one, "
+                                     "--image PIXELS"));
+  EXPECT_EQ(run(with(explain, "--image", "12")).exit_code, 0);
+}
+
+TEST(Models, OfAPluginAreListedAndExplained) {
+  const std::string plugin = module_path("own");
+  EXPECT_THAT(run({"models", "--plugin", plugin}).out,
+              testing::ContainsRegex("two-convolutions +[0-9,]+ +12x12x1 +0.003"));
+  const Ended ended = run({"explain", "two-convolutions", "--plugin", plugin, "--device", "cpu"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+}
+
 class Runs : public testing::Test {
  protected:
   void SetUp() override {

@@ -160,8 +160,12 @@ int explain_model(const ExplainOptions& options) {
   build.classes = classes_of(options, build.settings);
   build.loss = loss_options(options.run, build.classes);
   if (options.evaluate && model.is_text()) build.loss = plain_loss(std::move(build.loss));
+  const bool names_image = model.image.rank() == 3;
+  if (options.image == 0 && !model.is_text() && !names_image)
+    fail<UsageError>("{}: the model names no size of its images; give one, --image PIXELS",
+                     model.name);
   if (options.image > 0 && !model.is_text())
-    build.image = {options.image, options.image, model.image[2]};
+    build.image = {options.image, options.image, names_image ? model.image[2] : 3};
   const std::shared_ptr<Backend> backend = backend_of(options);
   const StepOptions step = step_options(options, model, *backend);
   const Graph graph = models::build(model, build);
@@ -208,10 +212,12 @@ Run declare_explain(Parser parser) {
               .variable = &options->classes,
               .help = "classes of the last layer; 0: as many as --class-weights, else 10",
               .check = whole_number(0)});
-  parser.add({.name = "--image",
-              .variable = &options->image,
-              .help = "height and width of the images; 0: the model's default",
-              .check = in_range(0, 65536)});
+  parser.add(
+      {.name = "--image",
+       .variable = &options->image,
+       .help = "height and width of the images; 0: the model's default. A model without one has 3 "
+               "channels",
+       .check = in_range(0, 65536)});
   parser.add({.name = "--plans",
               .variable = &options->plans,
               .help = "print how cuDNN and cublasLt compute each convolution and product; without "

@@ -22,6 +22,13 @@ struct ModelsRequest {
   bool json = false;
 };
 
+// Whether the model says what size of images, or how many tokens, it was made for: a plugin's may
+// not.
+bool has_input(const models::Model& model) {
+  if (!model.is_text()) return model.image.rank() == 3;
+  return models::resolve_settings(model).whole_or("context", 0) > 0;
+}
+
 // Elements of all parameters: of a graph, so that no memory for them is needed. Images are of the
 // size and text of the vocabulary that the model was made for.
 std::int64_t parameter_count(const models::Model& model) {
@@ -49,12 +56,16 @@ std::string options_of(const models::Model& model) {
 
 Json json_of(const models::Model& model) {
   Json json{{"name", model.name},
-            {"parameters", parameter_count(model)},
-            {"input", input_of(model)},
+            {"parameters", nullptr},
+            {"input", nullptr},
             {"learning_rate", model.learning_rate},
             {"transforms", model.transforms},
             {"options", Json::object()},
             {"description", model.description}};
+  if (has_input(model)) {
+    json["parameters"] = parameter_count(model);
+    json["input"] = input_of(model);
+  }
   if (!model.is_text()) json["classes"] = counted_classes;
   for (const models::Setting& setting : models::settings_of(model))
     json["options"][std::string(setting.name)] = setting.help;
@@ -70,7 +81,9 @@ int list_models(const ModelsRequest& request) {
   }
   TextTable table{{{"name"}, {"parameters", true}, {"input"}, {"lr", true}, {"for"}}, {}};
   for (const models::Model& model : models::zoo())
-    table.rows.push_back({std::string(model.name), grouped(parameter_count(model)), input_of(model),
+    table.rows.push_back({std::string(model.name),
+                          has_input(model) ? grouped(parameter_count(model)) : "-",
+                          has_input(model) ? input_of(model) : "-",
                           fmt::format("{}", model.learning_rate), std::string(model.description)});
   fmt::print("{}", table.text());
   fmt::print(

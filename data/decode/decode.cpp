@@ -66,8 +66,8 @@ void decode(const Sample& sample, const std::string& name, const Shape& shape, c
   if (!is_inside(window, shape))
     fail<DataError>(
         "{}: is {} x {} pixels, too small for the window of rows {} to {} and columns {} to {}",
-        name, shape[1], shape[0], window.y, window.y + window.height, window.x,
-        window.x + window.width);
+        name.empty() ? "the image" : name, shape[1], shape[0], window.y, window.y + window.height,
+        window.x, window.x + window.width);
   const std::uint64_t begin = now_ns();
   scratch.has_alpha = false;
   scratch.orientation = 1;

@@ -37,7 +37,7 @@ struct SampleHash {
 // Whether every sample is hashed: stored as pixels, and few enough to be read in tenths of a
 // second. Must not depend on how the set was opened (mapped or not).
 bool is_small(const Dataset& set, Scratch& scratch) try {
-  return set.fetch(0, scratch).encoding == Encoding::pixels &&
+  return set.checked_fetch(0, scratch).encoding == Encoding::pixels &&
          set.size() * idx(set.image_shape().count()) <= small_bytes;
 } catch (const DataError&) {
   return false;
@@ -52,7 +52,7 @@ SampleHash hash_samples(const Dataset& set) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t index = i * set.size() / count;
     try {
-      hash.add(hash_of(set.fetch(index, scratch).bytes));
+      hash.add(hash_of(set.checked_fetch(index, scratch).bytes));
     } catch (const DataError&) {
       hash.add(index);
     }

@@ -2,19 +2,32 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 
 namespace warpstep::data {
 
+Sample Dataset::checked_fetch(std::uint64_t index, Scratch& scratch) const {
+  try {
+    return fetch(index, scratch);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail<Error>("{} (sample {} of {})", error.what(), index, path());
+  }
+}
+
 Shape Dataset::shape_of(std::uint64_t index, Scratch& scratch) const {
-  const Sample sample = fetch(index, scratch);
+  const Sample sample = checked_fetch(index, scratch);
   return decoded_shape(sample, sample.encoding == Encoding::pixels ? std::string() : name(index));
 }
 
 void Dataset::read(std::uint64_t index, Scratch& scratch, std::span<std::uint8_t> pixels) const {
-  const Sample sample = fetch(index, scratch);
+  const Sample sample = checked_fetch(index, scratch);
   const Shape expected = image_shape();
   const std::string file = name(index);
   const Shape shape = decoded_shape(sample, file);
@@ -31,13 +44,21 @@ FirstSample first_readable(const Dataset& dataset) {
   Scratch scratch;
   std::exception_ptr first_error;
   for (std::uint64_t i = 0; i < std::min(dataset.size(), most); ++i) try {
-      const Sample sample = dataset.fetch(i, scratch);
+      const Sample sample = dataset.checked_fetch(i, scratch);
       return {decoded_shape(sample, dataset.name(i)), sample.encoding};
     } catch (const std::exception&) {
       if (!first_error) first_error = std::current_exception();
     }
   if (!first_error) fail<DataError>("{}: has no images", dataset.path());
   std::rethrow_exception(first_error);
+}
+
+void check_image_shape(const Shape& shape, const std::string& path) {
+  if (shape.rank() != 3 || shape[0] < 1 || shape[1] < 1 || shape[2] < 1 || shape[2] > 3)
+    fail<DataError>(
+        "{}: has images of shape {}; must be [height, width, channels], sides from 1 and 1 to 3 "
+        "channels",
+        path, shape.text());
 }
 
 void check_labels_of(const Dataset& dataset) {
@@ -53,14 +74,6 @@ std::string cropping_options(const Shape& image) {
   const std::int64_t side = std::clamp<std::int64_t>(std::min(image[0], image[1]) / 32, 1, 7) * 32;
   return fmt::format(
       "--transforms random-resized-crop={},flip,normalize --eval-transforms "
-void check_image_shape(const Shape& shape, const std::string& path) {
-  if (shape.rank() != 3 || shape[0] < 1 || shape[1] < 1 || shape[2] < 1 || shape[2] > 3)
-    fail<DataError>(
-        "{}: has images of shape {}; must be [height, width, channels], sides from 1 and 1 to 3 "
-        "channels",
-        path, shape.text());
-}
-
       "resize={},centre-crop={},normalize",
       side, side * 8 / 7, side);
 }

@@ -60,6 +60,9 @@ class Dataset {
   // How many samples a worker should claim at a time: about 20 us of work.
   virtual std::int64_t claim() const { return 1; }
 
+  // fetch() for checks. What it throws that is no Error, in a set of a user's own, becomes one that
+  // names the sample.
+  Sample checked_fetch(std::uint64_t index, Scratch& scratch) const;
   // decoded_shape() of the sample; a format may read less for it than fetch() does. Throws
   // DataError like fetch().
   virtual Shape shape_of(std::uint64_t index, Scratch& scratch) const;
@@ -78,14 +81,14 @@ struct FirstSample {
 // is readable.
 FirstSample first_readable(const Dataset& dataset);
 
-// A label is an index where samples are counted, and names the place that the loss writes to.
-// Throws DataError for one that is no class; open() does so for every set, also one of a plugin's
-// format.
 // Throws DataError with the path for a shape that images cannot have: theirs is [height, width,
 // channels], sides from 1 and 1 to 3 channels (engine/core/pixels.h). open(), Loader and
 // MemoryDataset call it.
 void check_image_shape(const Shape& shape, const std::string& path);
 
+// A label is an index where samples are counted, and names the place that the loss writes to.
+// Throws DataError for one that is no class; open() does so for every set, also one of a plugin's
+// format.
 void check_labels_of(const Dataset& dataset);
 
 // Implemented besides Dataset by formats that may carry checksums.

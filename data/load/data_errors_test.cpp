@@ -9,8 +9,10 @@
 
 #include "data/decode/jpeg.h"
 #include "data/formats/cached.h"
+#include "data/formats/content.h"
 #include "data/formats/formats.h"
 #include "data/formats/part.h"
+#include "data/load/image_batches.h"
 #include "data/load/loader.h"
 #include "tests/data_testing.h"
 #include "tests/data_uneven.h"
@@ -353,11 +355,76 @@ TEST(UsersSet, HasImagesOfOneToThreeChannels) {
       refusal);
 }
 
+// Of a user's own: makes another size, or reads beyond the image.
+class Odd final : public Transform {
+ public:
+  explicit Odd(bool reads_beyond) : reads_beyond_(reads_beyond) {}
+  TransformStage stage() const override { return TransformStage::geometry; }
+  std::string name() const override { return "odd"; }
+  std::string text() const override { return "odd"; }
+  void plan(Geometry& geometry, const Draw&) const override {
+    if (reads_beyond_)
+      geometry.source = {3, 0, geometry.height, geometry.width};
+    else
+      geometry.out = {0, 0, 2, 3};
+  }
+
+ private:
+  bool reads_beyond_;
+};
+
+TEST(UsersTransform, AnnouncesTheSizeThatItMakes) {
+  const auto message = [](bool reads_beyond) {
+    LoaderOptions with = plain_options(4);
+    with.recipe = Recipe(std::vector<TransformPtr>{std::make_shared<Odd>(reads_beyond)});
+    Loader loader(testing::in_memory(8), with);
+    return message_of([&] { loader.next(); });
+  };
+  EXPECT_THAT(message(false), HasSubstr("]: the transforms make 3 x 2 pixels of it, but announce "
+                                        "5 x 4 (Transform::extent) (sample "));
+  EXPECT_THAT(message(true), ::testing::StartsWith("the image: is 5 x 4 pixels, too small for the "
+                                                   "window of rows 3 to 7"));
+}
+
+// What a set's own library throws, in the checks before a run.
+struct Database final : testing::Uneven {
+  Database() : Uneven(8) {}
+  Sample fetch(std::uint64_t, Scratch&) const override {
+    throw std::runtime_error("my database is down");
+  }
+};
+
+TEST(UsersSet, IsNamedWithTheSampleThatItCannotFetch) {
+  const Database set;
+  const std::vector<std::function<void()>> checks{
+      [&] { channel_statistics(set); }, [&] { require_rows(set, Recipe(), 8); },
+      [&] { first_readable(set); }, [&] { content_of(set); }};
+  for (const auto& check : checks)  // of several threads any may be the first
+    EXPECT_THAT(message_of<Error>(check),
+                ::testing::ContainsRegex("my database is down [(]sample [0-7] of uneven[)]"));
+}
+
 TEST(UsersSet, HasPixelsOfOneNumberOfChannels) {
   Loader loader(std::make_shared<Own>(0, 1), plain_options(8));
   EXPECT_THAT(message_of([&] { loader.next(); }),
               AllOf(HasSubstr("20 bytes as an image of 4x5x1; images of its set have 3 channels"),
                     HasSubstr("(sample 3 of")));
+  Scratch scratch;
+  std::vector<std::uint8_t> pixels;  // as `data verify` reads it
+  EXPECT_THAT(message_of([&] { read_whole(Own(0, 1), 3, scratch, pixels); }),
+              HasSubstr("memory[3]: 20 bytes as an image of 4x5x1"));
+}
+
+// The batch stays the next one.
+TEST(DataErrorPolicy, CountsTheSamplesOfABatchOnceThatHasTooMany) {
+  LoaderOptions with = plain_options(8);
+  with.errors = DataErrors::skip;
+  with.max_bad = 0;
+  Loader loader(std::make_shared<testing::Uneven>(8, 3), with);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(message_of([&] { loader.next(); }), HasSubstr("1 of 8 samples cannot be decoded"));
+    EXPECT_EQ(loader.bad_samples().size(), 1U);
+  }
 }
 
 // A JPEG that is cut: some windows of it are good, and which is not a matter of the tier.

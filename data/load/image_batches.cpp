@@ -161,7 +161,12 @@ Geometry row_geometry(const Dataset& dataset, std::uint64_t index, const Shape& 
   } catch (const DataError& error) {
     fail<DataError>("{}: {}", dataset.name(index), error.what());
   }
-  if (geometry.out.height != row[0] || geometry.out.width != row[1])
+  const ImageExtent out{geometry.out.height, geometry.out.width};
+  if (const ImageExtent announced = recipe.extent(image); out != announced)
+    fail<DataError>(
+        "{}: the transforms make {} x {} pixels of it, but announce {} x {} (Transform::extent)",
+        dataset.name(index), out.width, out.height, announced.width, announced.height);
+  if (out.height != row[0] || out.width != row[1])
     fail<DataError>(
         "{}: is {} x {} pixels, but the images of a batch have {} x {}; {}", dataset.name(index),
         image[1], image[0], row[1], row[0],

@@ -26,9 +26,8 @@ struct Sums {
 
 Shape read_whole(const Dataset& dataset, std::uint64_t index, Scratch& scratch,
                  std::vector<std::uint8_t>& pixels) {
-  const Sample sample = dataset.fetch(index, scratch);
-  const std::string name =
-      sample.encoding == Encoding::pixels ? std::string() : dataset.name(index);
+  const Sample sample = dataset.checked_fetch(index, scratch);
+  const std::string name = dataset.name(index);
   const Shape shape = decoded_shape(sample, name);
   const std::int64_t channels = dataset.image_shape()[2];
   pixels.resize(static_cast<std::size_t>(shape[0] * shape[1] * channels));
@@ -42,8 +41,8 @@ ChannelStatistics channel_statistics(const Dataset& dataset, const StatisticsOpt
     fail<UsageError>("statistics of {} samples: must be from 1 to 100000", most);
   }
   int workers = options.workers;
-  check_image_shape(dataset.image_shape(), dataset.path());
   if (workers <= 0) workers = allowed_cores();
+  check_image_shape(dataset.image_shape(), dataset.path());
   const auto channels = static_cast<std::size_t>(dataset.image_shape().back());
   const std::uint64_t samples = std::min(dataset.size(), most);
   std::vector<Sums> sums(static_cast<std::size_t>(workers));

@@ -169,7 +169,7 @@ Packed make_sample(const Dataset& set, std::uint64_t index, const PackOptions& o
                    Scratch& scratch) {
   Packed packed;
   packed.label = set.label(index);
-  const Sample sample = set.fetch(index, scratch);
+  const Sample sample = set.checked_fetch(index, scratch);
   packed.from_bytes = sample.bytes.size();
   if (options.to == PackTo::decoded) {
     packed.encoding = Encoding::pixels;

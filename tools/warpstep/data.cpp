@@ -58,7 +58,7 @@ Sizes sizes_of(const Dataset& set) {
   Sizes sizes{first[0], first[0], first[1], first[1]};
   data::Scratch scratch;
   for (std::uint64_t i = 1; i < std::min(set.size(), most_sizes); ++i) {
-    const data::Sample sample = set.fetch(i, scratch);
+    const data::Sample sample = set.checked_fetch(i, scratch);
     if (sample.encoding == data::Encoding::pixels) break;
     const Shape shape = data::decoded_shape(sample, set.name(i));
     sizes.least_height = std::min(sizes.least_height, shape[0]);
@@ -278,7 +278,7 @@ struct Reader {
 // Throws DataError for a sample that changed since it was packed or cannot be decoded completely.
 void verify_sample(const Dataset& set, const data::Checksums* checksums, std::uint64_t index,
                    Reader& reader) {
-  const data::Sample sample = set.fetch(index, reader.scratch);
+  const data::Sample sample = set.checked_fetch(index, reader.scratch);
   if (checksums != nullptr) {
     const std::optional<std::uint32_t> stored = checksums->stored_crc32c(index);
     const std::uint32_t found = stored ? crc32c(sample.bytes) : 0;

@@ -14,9 +14,9 @@
 #include "data/formats/part.h"
 #include "data/load/image_batches.h"
 #include "data/load/loader.h"
+#include "data/transforms/statistics.h"
 #include "tests/data_testing.h"
 #include "tests/data_uneven.h"
-#include "data/transforms/statistics.h"
 
 namespace warpstep::data {
 namespace {
@@ -306,8 +306,6 @@ TEST(UsersSet, HasLabelsOfItsClasses) {
   }
 }
 
-// Before anything counts its samples by class.
-TEST(UsersSet, HasLabelsOfItsClassesOnceAPluginHasOpenedIt) {
 struct OfShape final : testing::Uneven {
   explicit OfShape(const Shape& its_shape) : Uneven(8), shape(its_shape) {}
   Shape image_shape() const override { return shape; }
@@ -340,6 +338,8 @@ TEST(UsersSet, HasImagesOfOneToThreeChannels) {
   EXPECT_EQ(Loader(two, plain_options(8)).next().count, 8);
 }
 
+// Before anything counts its samples by class.
+TEST(UsersSet, HasLabelsOfItsClassesOnceAPluginHasOpenedIt) {
   add_format(
       {.files = "files of label 2",
        .has_split = [](const std::string& spec, Split) { return spec.ends_with("/label-2"); },

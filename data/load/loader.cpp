@@ -296,10 +296,12 @@ void Loader::accept(const Slot& slot) {
   for (const BadSample& bad : slot.bad)
     if (bad.fatal || options_.errors == DataErrors::fail) throw DataError(bad.message);
   const std::lock_guard lock(mutex_);
-  for (const BadSample& bad : slot.bad) {
-    bad_.push_back(bad);
-    bad_indices_.insert(bad.index);
-  }
+  // Once, although the batch stays the next one where they are too many.
+  if (std::exchange(counted_, next_ + 1) != next_ + 1)
+    for (const BadSample& bad : slot.bad) {
+      bad_.push_back(bad);
+      bad_indices_.insert(bad.index);
+    }
   bad_count_.store(bad_.size(), std::memory_order_relaxed);
   const double most = options_.max_bad * static_cast<double>(samples());
   if (static_cast<double>(bad_indices_.size()) <= most) return;
@@ -315,6 +317,7 @@ void Loader::seek(Position position) {
   // A thread starts in about 20 us: cheaper than cancelling the claims that workers hold.
   stop();
   next_ = oldest_held_ = batch;
+  counted_ = 0;
   waited_ns_ = 0;
   start(batch);
 }

@@ -119,6 +119,7 @@ class Loader : public BatchSource {
   std::size_t bad_count() const { return bad_count_.load(std::memory_order_relaxed); }
   // A sample that an earlier process of the run could not decode: it counts for max_bad, too.
   void know_bad(std::uint64_t index);
+  std::size_t batch_bytes() const { return maker_->slot_bytes(); }  // of a batch's memory
 
  private:
   struct Slot {
@@ -158,6 +159,7 @@ class Loader : public BatchSource {
   std::exception_ptr failure_;  // of the last start()
 
   std::uint64_t next_ = 0;         // the batch that next() will return
+  std::uint64_t counted_ = 0;      // 1 + the batch whose broken samples were last added to bad_
   std::uint64_t waited_ns_ = 0;    // for that batch, in ready_within()
   std::uint64_t oldest_held_ = 0;  // the trainer may still read the batches [oldest_held_, next_)
   Batch batch_;

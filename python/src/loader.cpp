@@ -187,6 +187,20 @@ std::int64_t Batches::rows_of(Position position) const {
       std::min(batch, dataset_->size() - std::min(first, dataset_->size())));
 }
 
+namespace {
+
+// The block goes back where there is no batch for it.
+const Batch& next_of(data::Loader& loader, BlockPool& pool, std::byte* block) {
+  try {
+    return loader.next();
+  } catch (...) {
+    pool.lend(block);
+    throw;
+  }
+}
+
+}  // namespace
+
 nb::tuple Batches::next() try {
   open();
   wait();
@@ -194,15 +208,19 @@ nb::tuple Batches::next() try {
   {
     const nb::gil_scoped_release unlocked;
     const std::lock_guard lock(mutex_);
-    const Batch& batch = open().next();
+    // Memory first: where there is none, the batch stays the next one.
+    const std::size_t bytes = open().batch_bytes();
+    auto wide = std::make_shared<std::vector<std::int64_t>>();
+    wide->reserve(static_cast<std::size_t>(request_.batch));
+    std::byte* const block = pool_->take(bytes);
+    const Batch& batch = next_of(*loader_, *pool_, block);
     const std::int64_t rows = rows_of(batch.position);
     const auto given = batch.get<std::int32_t>("labels");
     // PyTorch's losses take classes as int64.
-    auto wide = std::make_shared<std::vector<std::int64_t>>(given.begin(), given.begin() + rows);
+    wide->assign(given.begin(), given.begin() + rows);
     auto* first = reinterpret_cast<std::byte*>(wide->data());
     labels = row_major({std::move(wide), first}, i64, {rows});
-    const std::size_t bytes = batch.slot.size();
-    const std::span<std::byte> slot = loader_->exchange({pool_->take(bytes), bytes});
+    const std::span<std::byte> slot = loader_->exchange({block, bytes});
     images = images_of(pool_->lend(slot.data()), rows);
   }
   return nb::make_tuple(std::move(images), std::move(labels));

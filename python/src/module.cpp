@@ -53,6 +53,8 @@ void declare_errors(nb::module_& module) {
 
 NB_MODULE(_warpstep, module) {
   using namespace warpstep::python;
+  // A process that is forked while another thread iterates ends with that thread's objects alive.
+  nanobind::set_leak_warnings(false);
   declare_errors(module);
   declare_tensor(module);
   declare_loader(module);

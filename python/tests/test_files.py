@@ -264,6 +264,13 @@ def test_images_of_other_channels_need_a_conversion_not_a_size(trained):
                 model.predict(images)
 
 
+def test_images_that_are_none_are_refused(trained):
+    model = warpstep.Model(trained, device="cpu")
+    for images in (None, 3, np.uint8(3)):
+        with pytest.raises(warpstep.UsageError, match=re.escape(f"images {images!r}: give uint8 arrays")):
+            model.predict(images)
+
+
 def test_images_without_pixels_are_refused(trained):
     for options in ({}, {"transforms": "resize=32,centre-crop=32,normalize"}):
         model = warpstep.Model(trained, device="cpu", **options)
@@ -352,6 +359,10 @@ def test_a_run_of_a_plugins_model(tmp_path):
                "print(warpstep.Model(sys.argv[1], device='cpu').predict(np.zeros((2, 2, 1), np.uint8)).probabilities.sum())")
     done = subprocess.run([sys.executable, "-c", program, tmp_path / "run"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and abs(float(done.stdout) - 1) < 1e-5, done.stderr
+
+
+def test_the_package_exports_its_version():
+    assert "__version__" in warpstep.__all__ and re.fullmatch(r"\d+\.\d+\.\d+", warpstep.__version__)
 
 
 def test_the_package_has_the_program():

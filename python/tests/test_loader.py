@@ -6,6 +6,8 @@ import re
 import shutil
 import signal
 import struct
+import subprocess
+import sys
 import threading
 import zlib
 
@@ -200,6 +202,8 @@ def test_wrong_arguments_are_named(arrays):
             warpstep.Loader(arrays[0], dtype="float32", **{argument: value})
     with pytest.raises(warpstep.UsageError, match="path 5: give the path"):
         warpstep.Loader(5)
+    with pytest.raises(warpstep.UsageError, match="convert 3: give a function"):
+        warpstep.Loader(arrays[0], convert=3)
     loader = warpstep.Loader(arrays[0], 8)
     for argument, position in (("epoch 'a'", ("a",)), ("epoch -1", (-1,)), ("epoch 1.5", (1.5,)), ("step -2", (0, -2)),
                                ("step None", (0, None)), (f"epoch {1 << 64}", (1 << 64,))):
@@ -245,6 +249,43 @@ def test_broken_files_fail_or_are_left_out(pngs, tmp_path):
     assert [bad["index"] for bad in masked.bad_samples] == [list(labels).index(-1)]
     skipped = warpstep.Loader(folder, 1, shuffle=False, errors="skip", max_bad=0.1)  # batches of one image
     assert np.array_equal(np.concatenate([labels for _, labels in epoch_of(skipped)]), labels)
+
+
+def test_a_batch_with_too_many_broken_files_counts_them_once(pngs, tmp_path):
+    folder = shutil.copytree(pngs, tmp_path / "set")
+    name = sorted((folder / "train").glob("*.png"))[5]
+    name.write_bytes(name.read_bytes()[:100])
+    for errors in ("skip", "mask"):
+        loader = warpstep.Loader(folder, 64, shuffle=False, errors=errors, max_bad=0)
+        for _ in range(3):
+            with pytest.raises(warpstep.DataError, match="1 of 64 samples cannot be decoded"):
+                next(iter(loader))
+        assert len(loader.bad_samples) == 1 and loader.position == (0, 0)
+
+
+WITHOUT_MEMORY = '''
+import resource, sys, warpstep
+loader = warpstep.Loader(sys.argv[1], 64, transforms="resize=512", workers=1, prefetch=2, drop_last=True)
+batches = iter(loader)
+kept = [next(batches)]  # blocks of 48 MiB
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), -1))
+try:
+    kept.extend(batches)
+    while True:
+        for batch in loader:
+            kept.append(batch)
+except MemoryError:
+    pass
+epoch, step = loader.position
+assert epoch * len(loader) + step == len(kept), (loader.position, len(kept))
+'''
+
+
+def test_a_batch_that_finds_no_memory_stays_the_next_one(pngs):
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY, pngs], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_skip_repeats_the_next_good_image(pngs, tmp_path):
@@ -354,6 +395,30 @@ def test_a_forked_child_is_refused_and_ends(arrays):
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert len(epoch_of(loader)) == 7
+
+
+FORK = '''
+import os, sys, threading, warpstep
+loader = warpstep.Loader(sys.argv[1], 8, workers=1)
+inside, forked = threading.Event(), threading.Event()
+def loop():
+    for _ in loader:
+        inside.set()
+        forked.wait()
+thread = threading.Thread(target=loop)
+thread.start()
+inside.wait()
+if os.fork() == 0:
+    raise SystemExit
+os.wait()
+forked.set()
+thread.join()
+'''
+
+
+def test_a_fork_beside_a_loop_ends_without_a_word(arrays):
+    done = subprocess.run([sys.executable, "-c", FORK, arrays[0]], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_torch_takes_batches_over(arrays):

@@ -13,4 +13,4 @@ from warpstep.run import Run, open_run
 from warpstep.weights import Weights, load_weights, save_weights
 
 __all__ = ["Batch", "DataError", "DeviceError", "Error", "Loader", "Model", "NumericError", "Prediction", "Run",
-           "ShapeError", "Tensor", "UsageError", "Weights", "load_weights", "open_run", "save_weights"]
+           "ShapeError", "Tensor", "UsageError", "Weights", "__version__", "load_weights", "open_run", "save_weights"]

@@ -56,6 +56,8 @@ class Loader:
             raise _warpstep.UsageError(f"dtype {dtype!r}: use 'uint8' or 'float32'")
         if layout not in ("NHWC", "NCHW"):
             raise _warpstep.UsageError(f"layout {layout!r}: use 'NHWC' or 'NCHW'")
+        if convert is not None and not callable(convert):
+            raise _warpstep.UsageError(f"convert {convert!r}: give a function of a tensor, such as torch.from_dlpack")
         request = _warpstep.LoaderRequest()
         request.floats, request.channels_first = dtype == "float32", layout == "NCHW"
         assign(request, "Loader", path=path_bytes("path", path, "a data set"), split=split, batch=batch,

@@ -80,7 +80,12 @@ class Model:
     def predict(self, images: np.ndarray | Sequence[np.ndarray]) -> Prediction:
         """Of uint8 images [N, height, width, channels], one of them, or a list of images whose sizes differ where the
         transforms resize. Gray images may leave out the channels. NumericError if a model's output is not finite."""
-        probabilities = self._model.predict([_image(image) for image in _each(images)]).numpy()
+        try:
+            each = iter(_each(images))
+        except TypeError:
+            raise _warpstep.UsageError(f"images {images!r}: give uint8 arrays [height, width, channels], one or "
+                                       "more") from None
+        probabilities = self._model.predict([_image(image) for image in each]).numpy()
         return Prediction([self.classes[i] for i in probabilities.argmax(axis=1)] if len(probabilities) else [],
                           probabilities)
 

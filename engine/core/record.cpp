@@ -7,9 +7,11 @@
 #include <array>
 #include <bit>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace warpstep::record {
@@ -89,21 +91,33 @@ void unlock_after_fork() {
 [[maybe_unused]] const int forks_whole =
     pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
 
-// The ring of the calling thread, created at its first entry.
+// Of the calling thread: its ring, created at its first entry, and whether it is in `named`.
 struct Place {
   Ring* ring = nullptr;
-  std::string name;
-  ~Place() {
-    if (!name.empty()) {
-      Registry& all = registry();
-      const std::lock_guard lock(all.mutex);
-      all.named.erase(static_cast<std::uint32_t>(::gettid()));
-    }
-    if (ring) ring->abandoned.store(true, std::memory_order_release);
-    ring = nullptr;
-  }
+  bool is_named = false;
 };
-thread_local Place place;
+thread_local constinit Place place;
+
+void leave(void*) {
+  if (place.is_named) {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    all.named.erase(static_cast<std::uint32_t>(::gettid()));
+  }
+  if (place.ring) place.ring->abandoned.store(true, std::memory_order_release);
+  place = {};
+}
+
+// leave() will run when the calling thread ends. As a destructor of `place` it would need memory
+// for each thread: where there is none, glibc ends the process.
+void leave_at_end() {
+  static const pthread_key_t key = [] {
+    pthread_key_t made{};
+    constexpr pthread_key_t none = std::numeric_limits<pthread_key_t>::max();
+    return pthread_key_create(&made, leave) == 0 ? made : none;
+  }();
+  pthread_setspecific(key, &place);
+}
 
 // A new thread reuses the lane of an ended thread with the same name, so workers that are restarted
 // in each epoch appear as one.
@@ -161,9 +175,12 @@ Ring* open_ring() {
     all.spare.pop_back();
   }
   const auto system = static_cast<std::uint32_t>(::gettid());
-  std::string name = place.name;
+  std::string name;
+  if (const auto named = all.named.find(system); place.is_named && named != all.named.end())
+    name = named->second;
   if (name.empty()) name = ::getpid() == ::gettid() ? "main" : "thread " + std::to_string(system);
   ring->thread = thread_of(all, name, system);
+  leave_at_end();
   place.ring = ring.get();
   all.rings.push_back(std::move(ring));
   return place.ring;
@@ -255,11 +272,15 @@ void remove_listener(const Listener& listener) {
 
 void name_thread(const std::string& name) {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-  place.name = name;
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  all.named[static_cast<std::uint32_t>(::gettid())] = name;
-  if (place.ring) all.threads[place.ring->thread].name = name;
+  leave_at_end();
+  try {
+    all.named[static_cast<std::uint32_t>(::gettid())] = name;
+    place.is_named = true;
+    if (place.ring) all.threads[place.ring->thread].name = name;
+  } catch (const std::bad_alloc&) {  // reports then name it by its number
+  }
 }
 
 void keep(Keep what) {

@@ -98,7 +98,7 @@ TEST(Limits, LittleMemoryEndsInAMessage) {
     const Ended ended =
         run(with(short_run(folder / "data", folder / "run", "cifar10cnn"), "--overwrite"),
             {.max_address_bytes = mib << 20});
-    EXPECT_EQ(ended.signal, 0);
+    EXPECT_EQ(ended.signal, 0) << ended.err;
     EXPECT_THAT(ended.exit_code, AnyOf(0, 1));
     if (ended.exit_code == 1) {
       EXPECT_THAT(ended.err, ContainsRegex("memory|ulimit"));

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -166,6 +167,49 @@ class Files(Folder):
         os.replace(self.run_directory / "new", self.run_directory / "metrics.jsonl")
         self.assertEqual([r.step for r in metrics.read()], [1])
 
+    def test_a_bad_line_costs_no_good_ones(self):
+        metrics = track.Metrics(self.run_directory / "metrics.jsonl")
+        deep = "[" * 900 + "]" * 900
+        self.write(line("step", 1, loss=1), '{"kind":"step","step":1e999}\n', f'{{"kind":"step","step":2,"x":{deep}}}\n',
+                   line("step", 3, loss=1))
+        self.assertEqual([record.step for record in metrics.read()], [1, 3])
+        self.assertEqual(metrics.read(), [])
+
+    def test_lines_are_read_again_after_an_error(self):
+        metrics = track.Metrics(self.run_directory / "metrics.jsonl")
+        self.write(line("step", 1, loss=1))
+        with unittest.mock.patch.object(track, "record_of", side_effect=MemoryError), self.assertRaises(MemoryError):
+            metrics.read()
+        self.assertEqual([record.step for record in metrics.read()], [1])
+        (self.run_directory / "events.out.tfevents.1.host").write_bytes(event(1, 1, system_cpu=1.0))
+        unreadable = self.run_directory / "events.out.tfevents.2.host"
+        unreadable.mkdir()
+        events = track.Events(self.run_directory)
+        with self.assertRaises(OSError):
+            events.read()
+        unreadable.rmdir()
+        self.assertEqual([record.step for record in events.read()], [1])
+
+    def test_a_state_that_is_no_object_is_empty(self):
+        path = self.run_directory / "track-wandb.json"
+        for content in ("[]", "null", "7", "{", "[" * 100000):
+            path.write_text(content)
+            state = track.State(path)
+            os.close(state.file)
+            self.assertEqual((state.id, state.sent, state.count), ("", {}, 0))
+
+    def test_a_state_that_is_no_file_is_refused(self):
+        path, target = self.run_directory / "track-wandb.json", self.folder / "another"
+        target.write_text("its content")
+        path.symlink_to(target)
+        with self.assertRaisesRegex(SystemExit, "track-wandb.json: is a link; remove it"):
+            track.State(path)
+        self.assertEqual(target.read_text(), "its content")
+        path.unlink()
+        os.mkfifo(path)
+        with self.assertRaisesRegex(SystemExit, "track-wandb.json: is not a file"):
+            track.State(path)
+
     def test_reads_event_files_up_to_a_cut(self):
         whole = event(5.5, 3, system_cpu=50.0) + event(6.5, 8, system_cpu=0.25)
         path = self.run_directory / "events.out.tfevents.1.host"
@@ -257,13 +301,22 @@ class Wandb(Folder):
         self.track()
         self.assertEqual(self.calls("finish")[-1], ["finish", 1, {"outcome": "broken data"}])
 
-    def expect_to_wait(self, process):
-        """It says so, in its first line."""
+    def first_line(self, process):
         timer = threading.Timer(30, process.kill)
         timer.start()
         said = process.stderr.readline()
         timer.cancel()
-        self.assertEqual(said, f"tools/track: {self.run_directory}: waits for a run to begin here (no config.json yet)\n")
+        return said
+
+    def test_does_not_wait_for_a_fifo(self):
+        self.config()
+        os.mkfifo(self.run_directory / "metrics.jsonl")
+        with self.started(self.command(), stderr=subprocess.PIPE, text=True) as process:
+            self.assertEqual(self.first_line(process), f"tools/track: OSError: {self.run_directory}/metrics.jsonl: is not a file\n")
+
+    def expect_to_wait(self, process):
+        """It says so, in its first line."""
+        self.assertEqual(self.first_line(process), f"tools/track: {self.run_directory}: waits for a run to begin here (no config.json yet)\n")
 
     def test_follows_a_run_through_its_begin_a_resume_and_its_end(self):
         with self.started(self.command("--follow"), stderr=subprocess.PIPE, text=True) as process:

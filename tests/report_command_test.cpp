@@ -62,6 +62,25 @@ TEST_F(ReportCommand, NeedsNoPage) {
   EXPECT_THAT(run_command("report", named, true).text, HasSubstr("report.html: is a directory"));
 }
 
+TEST_F(ReportCommand, ExportsIntoNoLink) {
+  const fs::path run = run_of_two_steps(), other = path("other"), trace = run / "trace";
+  fs::create_directories(other / "kineto");
+  const auto expect_replaced = [&](const fs::path& link, const fs::path& target) {
+    fs::create_directory_symlink(target, link);
+    EXPECT_EQ(run_command("export", run.string() + " --kineto", false).code, 0);
+    EXPECT_TRUE(fs::is_empty(other / "kineto"));
+    EXPECT_FALSE(fs::is_symlink(link));
+    EXPECT_FALSE(fs::is_empty(trace / "kineto"));
+  };
+  expect_replaced(trace, other);
+  fs::remove_all(trace / "kineto");
+  expect_replaced(trace / "kineto", other / "kineto");
+  fs::remove(run / "metrics.jsonl");
+  ASSERT_EQ(::mkfifo((run / "metrics.jsonl").c_str(), 0600), 0);
+  EXPECT_THAT(run_command("export", run.string() + " --tensorboard", true).text,
+              HasSubstr("metrics.jsonl: cannot read as a file"));
+}
+
 TEST_F(ReportCommand, PrintsTheReportOfARunThatItMayNotChange) {
   const fs::path run = run_of_two_steps();
   ASSERT_EQ(::chmod(run.c_str(), 0555), 0);

@@ -244,6 +244,12 @@ TEST_F(Profile, KeepsTheSessionsOfAResumedRunApart) {
   EXPECT_FALSE(fs::exists(other + "/trace/tensorboard")) << "TensorBoard would show both";
   EXPECT_TRUE(fs::exists(other + "/trace/session-until-00000012/tensorboard"));
   EXPECT_EQ(report(other).at("tables")["steps"].size(), 6U);
+  const std::string linked = *folder_ / "linked";  // its exports are not this run's
+  fs::rename(other + "/trace/session-until-00000012", linked);
+  fs::remove_all(other + "/trace");
+  fs::create_directory_symlink(linked, other + "/trace");
+  ASSERT_EQ(run({"train", "--resume", other, "--epochs", "4"}).exit_code, 0);
+  EXPECT_TRUE(fs::exists(linked + "/tensorboard"));
 }
 
 // On demand, and killed in the middle: everything recorded before can be read.

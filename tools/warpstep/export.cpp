@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,11 +39,15 @@ struct ExportRequest {
 fs::path folder_of(const ExportRequest& request, const ProfiledRun& run) {
   if (!request.out.empty()) return request.out;
   const fs::path folder = run.directory() / "trace";
-  return run.file.filename() == "session.prof" ? folder : folder / run.file.stem();
+  remove_link(folder);
+  if (run.file.filename() == "session.prof") return folder;
+  remove_link(folder / run.file.stem());
+  return folder / run.file.stem();
 }
 
 // Each format gets its own folder: HolisticTraceAnalysis treats every .json as a trace.
 void write(const fs::path& folder, const std::string& name, std::string_view content) {
+  remove_link(folder);
   fs::create_directories((folder / name).parent_path());
   write_atomically(folder / name, content);
   fmt::print("{}\n", (folder / name).string());
@@ -59,11 +63,12 @@ void write_tables(const ExportRequest& request, const ProfiledRun& run, const fs
 }
 
 // The lines of the run's metrics.jsonl; none where there is no such file, without a line that was
-// cut off.
+// cut off. DataError if it cannot be read.
 std::vector<profiler::Json> metrics_of(const fs::path& run) {
   std::vector<profiler::Json> records;
-  std::ifstream file(run / "metrics.jsonl");
-  for (std::string line; std::getline(file, line);)
+  if (!fs::exists(run / "metrics.jsonl")) return records;
+  std::istringstream lines(read_file(run / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);)
     if (profiler::Json record = profiler::Json::parse(line, nullptr, false); record.is_object())
       records.push_back(std::move(record));
   return records;

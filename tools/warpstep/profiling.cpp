@@ -82,6 +82,7 @@ void keep_earlier_session(const fs::path& path, std::uint64_t step) {
   fs::rename(path, earlier);
   // Readers take a folder of exports as one run's: those of two sessions in it would mix.
   const fs::path exports = path.parent_path() / "trace";
+  if (fs::is_symlink(exports)) return;  // not the run's own
   for (const std::string_view format : export_folder::all) {
     if (!fs::exists(exports / format)) continue;
     fs::create_directories(exports / earlier.stem());

@@ -133,6 +133,10 @@ RunLock lock_new_run(const fs::path& run) {
 
 // The run directory.
 
+bool remove_link(const fs::path& path) {
+  return fs::is_symlink(path) && fs::remove(path);
+}
+
 namespace {
 
 constexpr std::string_view metrics_name = "metrics.jsonl";
@@ -186,6 +190,7 @@ void remove_if_empty(const fs::path& folder) {
 
 // The files of `warpstep export`, and the folder if nothing else is in it.
 void remove_exports(const fs::path& folder) {
+  if (remove_link(folder)) return;
   for (const std::string_view format : export_folder::all) fs::remove_all(folder / format);
   for (const fs::path& entry : entries_of(folder))  // of sessions besides session.prof
     if (entry.filename().string().starts_with("session")) remove_exports(entry);
@@ -206,8 +211,9 @@ void remove_run(const fs::path& run) {
       fs::remove(entry);
   remove_exports(run / "trace");
   remove_event_files(run);
+  remove_link(run / "ranks");
   for (const fs::path& rank : entries_of(run / "ranks")) {
-    if (!is_number(rank.filename().string())) continue;
+    if (!is_number(rank.filename().string()) || remove_link(rank)) continue;
     remove_run(rank);
     remove_if_empty(rank);
   }

@@ -66,6 +66,9 @@ inline constexpr std::string_view kineto = "kineto", perfetto = "perfetto",
 inline constexpr std::array all{kineto, perfetto, tensorboard, xplane, memory, tables};
 }  // namespace export_folder
 
+// Removes a link in the place of a folder of a run, not what it leads to. False if it is none.
+bool remove_link(const std::filesystem::path& path);
+
 // In config.json and summary.json: which process wrote them, "1764377059123456789-4242" of its
 // start there and its number. The times of files would not survive a copy of the run.
 inline constexpr const char* started_key = "started";

@@ -47,6 +47,36 @@ TEST(RunDirectory, OverwritesAllThatARunWroteAndNothingElse) {
   EXPECT_TRUE(fs::exists(folder / "model/config.json"));
 }
 
+TEST(RunDirectory, OverwritesLinksAndNotWhatTheyLeadTo) {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run", other = folder / "other";
+  const std::string events = "/events.out.tfevents.5.host.1.0";
+  for (const std::string& name :
+       {std::string("/config.json"), std::string("/metrics.jsonl"), std::string("/session.prof"),
+        std::string("/kineto/x"), "/tensorboard" + events, "/system" + events,
+        "/tensorboard/system" + events, std::string("/trace/kineto/x"),
+        std::string("/ranks/1/config.json")})
+    put(other + name, std::string("another run's"));
+  using Links = std::vector<std::pair<std::string, std::string>>;
+  for (const Links& links :
+       {Links{{"/ranks", "/ranks"}, {"/trace", "/trace"}, {"/tensorboard", "/tensorboard"}},
+        Links{{"/ranks/1", ""},
+              {"/trace/kineto", "/trace/kineto"},
+              {"/trace/session-2", "/trace"},
+              {"/tensorboard/system", "/system"}}}) {
+    put(run + "/config.json", std::string("old"));
+    for (const auto& [link, target] : links) {
+      fs::create_directories(fs::path(run + link).parent_path());
+      fs::create_directory_symlink(other + target, run + link);
+    }
+    RunDirectory::create(run, true);
+    EXPECT_EQ(std::distance(fs::directory_iterator(run), {}), 1) << "metrics.jsonl";
+    std::size_t left = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(other)) left += !entry.is_directory();
+    EXPECT_EQ(left, 9U) << "after a link in place of " << links.front().first;
+  }
+}
+
 std::string refusal(const std::string& folder, bool overwrite) try {
   RunDirectory::create(folder, overwrite);
   return "none";

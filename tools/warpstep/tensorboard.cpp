@@ -20,6 +20,7 @@
 #include "profiler/export/scalars.h"
 #include "profiler/sources/sampler.h"
 #include "profiler/sources/sampler_proc.h"
+#include "tools/warpstep/run_directory.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -108,6 +109,7 @@ fs::path next_event_file(const fs::path& folder, std::uint64_t seconds) {
 
 void remove_event_files(const fs::path& run) {
   const fs::path folder = run / "tensorboard";
+  for (const fs::path& each : {folder, folder / "system"}) remove_link(each);
   std::error_code ignored;
   for (const fs::path& each : {folder / "system", folder}) {
     std::vector<fs::path> files;

@@ -62,6 +62,21 @@ TEST_F(ReportCommand, NeedsNoPage) {
   EXPECT_THAT(run_command("report", named, true).text, HasSubstr("report.html: is a directory"));
 }
 
+TEST_F(ReportCommand, KeepsTheProfileThatItReads) {
+  const fs::path run = run_of_two_steps(), session = run / "session.prof";
+  const std::string before = read_file(session);
+  for (const auto& [command, option] : {std::pair("report", " -o "), {"ranks", " --perfetto "}}) {
+    const std::string line = run.string() + option + (run / "../run/session.prof").string();
+    const Result refused = run_command(command, line, true);
+    EXPECT_EQ(refused.code, 2) << command;
+    EXPECT_THAT(refused.text, HasSubstr("session.prof: is the profile that is read; write to "));
+    EXPECT_TRUE(read_file(session) == before) << command;
+  }
+  fs::copy_file(session, run / "named.html");  // whose page would have its name
+  EXPECT_EQ(run_command("report", (run / "named.html").string(), true).code, 2);
+  EXPECT_TRUE(read_file(run / "named.html") == before);
+}
+
 TEST_F(ReportCommand, ExportsIntoNoLink) {
   const fs::path run = run_of_two_steps(), other = path("other"), trace = run / "trace";
   fs::create_directories(other / "kineto");

@@ -51,6 +51,12 @@ ProfiledRun open_profiled_run(const std::string& run) {
   return {file, profiler::read_session(file)};
 }
 
+void check_output(const std::filesystem::path& output, const ProfiledRun& run) {
+  std::error_code none;
+  if (std::filesystem::equivalent(output, run.file, none))
+    fail<UsageError>("{}: is the profile that is read; write to another file", output.string());
+}
+
 namespace {
 
 namespace fs = std::filesystem;

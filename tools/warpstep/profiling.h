@@ -49,6 +49,8 @@ struct ProfiledRun {
 };
 // DataError says how to record a profile if there is none.
 ProfiledRun open_profiled_run(const std::string& run);
+// Throws UsageError if writing `output` would replace the profile of the run, by any of its names.
+void check_output(const std::filesystem::path& output, const ProfiledRun& run);
 
 // Throws UsageError for invalid combinations of --profile options.
 void check_profile_options(const RunOptions& options);

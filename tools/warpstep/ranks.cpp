@@ -60,14 +60,16 @@ std::string perfetto_archive(std::vector<profiler::Session>& sessions,
 
 int compare_ranks(const RanksOptions& options) {
   std::vector<profiler::Session> sessions;
-  for (const std::string& run : options.runs)
-    sessions.push_back(std::move(open_profiled_run(run).session));
+  const auto open = [&](const std::string& name) {
+    ProfiledRun run = open_profiled_run(name);
+    check_output(options.perfetto, run);
+    sessions.push_back(std::move(run.session));
+  };
+  for (const std::string& run : options.runs) open(run);
   // Of a job's run alone also those of its other ranks.
   if (sessions.size() == 1)
     for (int rank = 1, ranks = ranks_of(sessions.front().stamp); rank < ranks; ++rank)
-      sessions.push_back(std::move(
-          open_profiled_run(directory_of(options.runs.front(), {.size = ranks, .rank = rank}))
-              .session));
+      open(directory_of(options.runs.front(), {.size = ranks, .rank = rank}));
   profiler::sort_by_rank(sessions);
   const profiler::RanksView view = profiler::rank_view(sessions);
   if (options.json)

@@ -72,6 +72,7 @@ void write_page(const ReportOptions& options, const ProfiledRun& run,
 
 int report(const ReportOptions& options) {
   const ProfiledRun run = open_profiled_run(options.run);
+  check_output(page_path(options, run), run);
   profiler::Analysis analysis = analyse_in_job(run);
   if (options.tb_compatible) {
     analysis.breakdown = profiler::break_down(run.session, {.tb_compatible = true});

@@ -198,10 +198,14 @@ TEST(CheckKineto, CountsWhatIsAlike) {
 }
 
 TEST(CheckKineto, SaysWhatIsNoTrace) {
-  EXPECT_THROW(check_kineto(""), DataError);
-  EXPECT_THROW(check_kineto("{\"traceEvents\": ["), DataError);
-  EXPECT_THROW(check_kineto("{\"traceEvents\": [{\"ts\": 1e999}]}"), DataError);
-  EXPECT_THROW(check_kineto("{\"a\": \"\xff\"}"), DataError);
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
+           {"", "ends after byte 0, within its JSON; copy it again"},
+           {"{\"traceEvents\": [", "ends after byte 17, within its JSON; copy it again"},
+           {"{\"traceEvents\": [}", "byte 18: is not JSON; copy it again"},
+           {"{\"a\": \"\xff\"}", "byte 8: is not JSON; copy it again"},
+           {"{\"traceEvents\": [{}, {\"ts\": 1e999}]}",
+            "a number after event 1 is out of range; copy it again"}})
+    EXPECT_THAT([&] { check_kineto(text); }, ::testing::ThrowsMessage<DataError>(message));
   EXPECT_THAT(check_kineto("{}"), ::testing::Contains(HasSubstr("no list traceEvents")));
   EXPECT_THAT(check_kineto("7"), ::testing::Contains(HasSubstr("no list traceEvents")));
   EXPECT_THAT(check_kineto("null"), ::testing::Contains(HasSubstr("no list traceEvents")));

@@ -100,8 +100,12 @@ class Reader {
     };
     try {
       return Json::parse(text, take);
-    } catch (const Json::exception& error) {
-      fail<DataError>("the trace is not JSON: {}", error.what());
+    } catch (const Json::parse_error& error) {
+      if (error.byte > text.size())
+        fail<DataError>("ends after byte {}, within its JSON; copy it again", text.size());
+      fail<DataError>("byte {}: is not JSON; copy it again", error.byte);
+    } catch (const Json::exception&) {
+      fail<DataError>("a number after event {} is out of range; copy it again", index_);
     }
   }
 

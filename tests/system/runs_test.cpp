@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -82,6 +83,27 @@ TEST_F(Runs, AreNotFoldersOfData) {
   }
   EXPECT_THAT(run({"train", "--resume", data_}).err, HasSubstr("is not a run directory"));
   EXPECT_THAT(run({"eval"}).err, HasSubstr("run is missing: run directory, or a checkpoint"));
+}
+
+TEST_F(Runs, AreListedBesideWhatCannotBeRead) {
+  const std::string runs = folder_ / "runs", metrics = runs + "/lr1e-3/metrics.jsonl";
+  fs::create_directories(runs + "/loop");  // as a private folder, also for root
+  fs::create_symlink("config.json", runs + "/loop/config.json");
+  fs::create_directories(runs + "/unreadable/config.json");
+  put(runs + "/unreadable/metrics.jsonl", std::string());
+  put(runs + "/damaged/config.json", std::string("{"));
+  put(runs + "/damaged/metrics.jsonl", std::string());
+  fs::remove(metrics);
+  ASSERT_EQ(::mkfifo(metrics.c_str(), 0600), 0);
+  const Ended ended = run({"runs", runs, "--json"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(Json::parse(ended.out).size(), 2U);
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr(metrics + ": cannot read as a file"),
+                    HasSubstr(runs + "/unreadable/config.json: cannot read as a file: Is a "
+                                     "directory; left out"),
+                    Not(HasSubstr(runs + "/unreadable: its config.json is damaged")),
+                    HasSubstr(runs + "/damaged: its config.json is damaged; left out")));
 }
 
 TEST_F(Runs, AreATableOfWhatDiffers) {

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -80,17 +80,19 @@ struct RunRecord {
 // The columns that every table has; `settings` stands between data and best.
 constexpr std::array fixed_keys{"run", "model", "data", "best", "loss", "steps", "time", "outcome"};
 
-Json read_object(const fs::path& file) try {
-  Json json = parse_json<Json>(read_file(file));
-  return json.is_object() ? json : Json();
-} catch (const Error&) {
-  return {};
+// The content of a file of a run, if there is one. One that cannot be read gets a message.
+std::optional<std::string> content_of(const fs::path& file) try {
+  return read_file(file);
+} catch (const DataError& error) {
+  std::error_code none;
+  if (fs::exists(file, none)) say("{}; left out\n", printable(error.what()));
+  return std::nullopt;
 }
 
 // From the lines of metrics.jsonl: the best evaluation, the last step, and the time between the
 // first line and the last, which pauses before a resume are part of.
 void read_metrics(const fs::path& file, RunRecord& run) {
-  std::ifstream lines(file);
+  std::istringstream lines(content_of(file).value_or(""));
   double first = -1;
   for (std::string text; std::getline(lines, text);) {
     const Json line = parse_json<Json>(text);
@@ -118,9 +120,11 @@ void read_metrics(const fs::path& file, RunRecord& run) {
 }
 
 std::optional<RunRecord> read_run(const fs::path& folder) {
-  const Json config = read_object(folder / "config.json");
-  if (!config.contains("options") || !config.at("options").is_object()) {
-    if (fs::exists(folder / "config.json") && fs::exists(folder / "metrics.jsonl"))
+  const auto text = content_of(folder / "config.json");
+  const Json config = parse_json<Json>(text.value_or(""));
+  if (!config.is_object() || !config.contains("options") || !config.at("options").is_object()) {
+    std::error_code none;
+    if (text && fs::exists(folder / "metrics.jsonl", none))
       say("{}: its config.json is damaged; left out\n", printable(folder.string()));
     return std::nullopt;
   }

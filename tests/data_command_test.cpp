@@ -82,6 +82,17 @@ TEST_F(DataCommand, VerifiesAndListsEveryBrokenFile) {
               AllOf(HasSubstr("train/2.png: is not a PNG"), HasSubstr("5 of 6 samples are good")));
 }
 
+TEST_F(DataCommand, PrintsNoControlCharactersOfNames) {
+  const std::string tree = folder_ / "tree";
+  std::vector<std::uint8_t> bytes = testing::some_png({9, 9, 3});
+  put(tree + "/train/a/1.png", bytes);
+  bytes.resize(bytes.size() - 20);
+  put(tree + "/train/a/\x1b[31m\n.png", bytes);
+  const Result bad = run("verify " + tree);
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_THAT(bad.out, AllOf(HasSubstr("train/a/?[31m?.png: "), Not(HasSubstr("\x1b"))));
+}
+
 TEST_F(DataCommand, DescribesImagesOfDifferentSizes) {
   put(folder_ / "set/train/a/1.png", testing::some_png({4, 5, 3}));
   put(folder_ / "set/train/a/2.png", testing::some_png({9, 3, 3}));

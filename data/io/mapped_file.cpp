@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 
 namespace warpstep::data {
 namespace {
@@ -121,6 +122,7 @@ MappedFile::MappedFile(std::string path, Io io)
     return;
   }
   install_handler();
+  shown_path_ = printable(path_);
   void* memory = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, file_.number(), 0);
   Slot& slot = slots[static_cast<std::size_t>(slot_)];
   if (memory == MAP_FAILED) {
@@ -130,7 +132,7 @@ MappedFile::MappedFile(std::string path, Io io)
   }
   memory_ = static_cast<const std::uint8_t*>(memory);
   slot.bytes.store(bytes_);
-  slot.path.store(path_.c_str());
+  slot.path.store(shown_path_.c_str());
   slot.begin.store(reinterpret_cast<std::uintptr_t>(memory), std::memory_order_release);
   file_.close();  // a mapping needs no descriptor, and a process often may have only 1024
 }

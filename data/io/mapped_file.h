@@ -64,6 +64,7 @@ class MappedFile {
 
  private:
   std::string path_;
+  std::string shown_path_;  // for a terminal, by the handler, which may not allocate
   struct ::stat status_ {};
   Descriptor file_;
   std::uint64_t bytes_ = 0;

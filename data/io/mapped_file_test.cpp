@@ -114,6 +114,18 @@ TEST_F(MappedFileTest, AMappedFileThatIsCutEndsTheProgramByName) {
       "/file: was truncated or its disk failed while it was mapped .byte 5000.; copy it again");
 }
 
+TEST_F(MappedFileTest, NoControlCharactersOfANameReachTheTerminal) {
+  const auto read_cut = [&] {
+    const std::string path = folder_ / "\x1b[31m";
+    put(path, content_);
+    const MappedFile file(path);
+    std::filesystem::resize_file(path, 100);
+    const volatile std::uint8_t* bytes = file.view(0, file.bytes(), scratch_).data();
+    std::exit(bytes[5000]);
+  };
+  EXPECT_EXIT(read_cut(), ::testing::ExitedWithCode(1), "/[?][[]31m: was truncated");
+}
+
 // The rest of a page that still has bytes of the file is zeros, which no fault reports.
 TEST_F(MappedFileTest, ACutWithinTheLastPageIsFoundByTheCheckAlone) {
   const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

@@ -198,6 +198,11 @@ TEST_F(Loading, SaysWhatAnEvaluationLeavesOut) {
   const Ended part = run({"eval", a_, "--limit-batches", "1"});  // of 32
   EXPECT_THAT(part.err,
               HasSubstr("note: 1 of 32 images could not be decoded and is in no figure\n"));
+  const std::string hostile = folder_ / "\x1b[31m\n";
+  std::filesystem::copy(data_, hostile, std::filesystem::copy_options::recursive);
+  const Ended shown = run({"eval", a_, "--data", hostile, "--data-errors", "skip"});
+  EXPECT_THAT(shown.err, HasSubstr("/?[31m?/test/" + file_name(5) + ": "));
+  EXPECT_THAT(shown.err + shown.out, Not(HasSubstr("\x1b")));
 }
 
 TEST_F(Loading, ToleratesABrokenFirstSample) {

@@ -383,6 +383,10 @@ TEST_F(Runs, PredictTheOtherFilesIfSomeAreBroken) {
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_THAT(none.err, HasSubstr("2 of 2 files could not be read"));
   EXPECT_EQ(none.out, "");
+  fs::rename(photos + "/2.png", photos + "/\x1b[31m\n.png");
+  const Ended shown = run({"predict", best, photos});
+  EXPECT_THAT(shown.err, HasSubstr("photos/?[31m?.png: "));
+  EXPECT_THAT(shown.err + shown.out, testing::Not(HasSubstr("\x1b")));
 }
 
 TEST_F(Runs, PredictTheOtherFilesIfOneIsMissing) {

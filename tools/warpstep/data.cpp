@@ -19,6 +19,7 @@
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
+#include "engine/core/text.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/data_tokens.h"
 #include "tools/warpstep/json.h"
@@ -123,7 +124,7 @@ std::string size_text(const Json& set) {
 
 // Files of a folder that are no samples.
 void print_passed_over(const std::vector<std::string>& names) {
-  if (!names.empty()) fmt::print("  passed over: {}\n", data::first_few(names));
+  if (!names.empty()) fmt::print("  passed over: {}\n", printable(data::first_few(names)));
 }
 
 void print(const std::string& split, const Json& set) {
@@ -315,7 +316,7 @@ std::uint64_t verify_split(const Dataset& set) {
     }
   });
   std::sort(bad.begin(), bad.end());
-  for (const auto& [index, message] : bad) fmt::print("{}\n", message);
+  for (const auto& [index, message] : bad) fmt::print("{}\n", printable(message));
   return bad.size();
 }
 
@@ -330,7 +331,7 @@ int verify(const std::string& spec) {
     const std::vector<std::string> others = set->passed_over();
     passed_over.insert(passed_over.end(), others.begin(), others.end());
   }
-  fmt::print("{}: {} of {} samples are good\n", spec, all - bad, all);
+  fmt::print("{}: {} of {} samples are good\n", printable(spec), all - bad, all);
   print_passed_over(passed_over);
   return bad == 0 ? done : failed;
 }

@@ -224,7 +224,7 @@ void note_bad_rows(const std::vector<std::string>& messages, const Score& score)
   constexpr std::size_t most = 3;
   if (messages.empty()) return;
   for (const std::string& message : std::span(messages).first(std::min(messages.size(), most)))
-    say("{}\n", message);
+    say("{}\n", printable(message));
   const auto left_out = static_cast<std::int64_t>(messages.size());
   say("note: {} of {} could not be decoded and {} in no figure{}\n", grouped(left_out),
       counted(score.count + left_out, "image"), left_out == 1 ? "is" : "are",
@@ -273,7 +273,8 @@ void print(const EvalRequest& request, const Subject& subject, const Source& sou
     fmt::print("{}\n", printed(result, 2));
     return;
   }
-  fmt::print("{} on the {} {} of {}: ", what, request.split, name(items), subject.options.data);
+  fmt::print("{} on the {} {} of {}: ", printable(what), request.split, name(items),
+             printable(subject.options.data));
   if (items == Items::tokens)
     fmt::print("loss {}, {} on {}\n", loss_text(score.loss()), quality_text(score, items),
                grouped(score.count));

@@ -15,6 +15,7 @@
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
+#include "engine/core/text.h"
 #include "tools/warpstep/say.h"
 
 namespace warpstep::tools {
@@ -105,7 +106,7 @@ BadSampleLog::~BadSampleLog() {
     write(training_, all);
     write(test_, all);
   } catch (const std::exception& error) {
-    say("{}\n", error.what());
+    say("{}\n", printable(error.what()));
   }
 }
 

@@ -101,7 +101,7 @@ struct Predicted {
 
 // "a.png: is truncated", without the place in a set of its own.
 void report_broken(const std::string& message) {
-  say("{}\n", message.substr(0, message.rfind(" (sample ")));
+  say("{}\n", printable(message.substr(0, message.rfind(" (sample "))));
 }
 
 // Leaves out the files before the first one whose header can be read, which tells the loader how

@@ -1,19 +1,58 @@
 #include "engine/core/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <fmt/format.h>
+#include <link.h>
 
+#include <cstring>
+#include <span>
 #include <string_view>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "engine/core/version.h"
 
 namespace warpstep {
+namespace {
+
+template <class Header>
+bool read_header(const InputFile& file, std::uint64_t at, Header& header) {
+  return file.read_some(at, std::as_writable_bytes(std::span(&header, 1))) == sizeof header;
+}
+
+// Whether the file ends within a segment: dlopen() would map it all the same, and a SIGBUS would
+// end the program. Of other files dlopen() says what is wrong.
+bool is_cut_short(const std::string& path) try {
+  const InputFile file(path);
+  ElfW(Ehdr) header{};
+  ElfW(Phdr) segment{};
+  if (!read_header(file, 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+      header.e_phentsize != sizeof segment)
+    return false;
+  for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
+    if (header.e_phoff > file.bytes() ||
+        !read_header(file, header.e_phoff + i * sizeof segment, segment))
+      return true;
+    if (segment.p_type == PT_LOAD &&
+        (segment.p_offset > file.bytes() || segment.p_filesz > file.bytes() - segment.p_offset))
+      return true;
+  }
+  return false;
+} catch (const DataError&) {
+  return false;
+}
+
+}  // namespace
 
 PluginLibrary::PluginLibrary(const std::filesystem::path& file)
     : path_(std::filesystem::absolute(file).lexically_normal().string()) {
   std::error_code error;
   if (!std::filesystem::exists(path_, error)) fail<UsageError>("{}: there is no such file", path_);
+  if (!std::filesystem::is_regular_file(path_, error))  // a pipe would wait for a writer
+    fail<UsageError>("{}: it is not a file", path_);
+  if (is_cut_short(path_))
+    fail<UsageError>("{}: it is cut short; build it or copy it again", path_);
   library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library_) fail<UsageError>("{}: it does not load: {}", path_, dlerror());
 }

@@ -40,7 +40,7 @@ std::string other_build(void* module, const std::filesystem::path& path, const s
 
 class PluginLibrary {
  public:
-  // Throws UsageError naming the file: one that does not exist or does not load.
+  // Throws UsageError naming the file: one that does not exist, is cut short or does not load.
   explicit PluginLibrary(const std::filesystem::path& file);
 
   const std::string& path() const { return path_; }  // absolute

@@ -2,6 +2,7 @@
 // transforms change what a run learns.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 
@@ -340,6 +341,21 @@ TEST_F(Loading, TrainsOnASetOfAPlugin) {
   EXPECT_THAT(train(csv, b_).err, HasSubstr("test.csv: line 3: not a label and pixels"));
   EXPECT_THAT(run({"train", "mlp", "--data", packed, "--transforms", "solarize=200"}).err,
               HasSubstr("solarize"));
+}
+
+TEST_F(Loading, RefusesAPluginThatIsNoWholeFile) {
+  const std::string pipe = folder_ / "pipe", cut = folder_ / "cut.so";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::copy_file(module_path("own"), cut);
+  std::filesystem::resize_file(cut, std::filesystem::file_size(cut) / 2);
+  const auto load = [](const std::string& file) {
+    return run({"train", "two-convolutions", "--plugin", file}, {.seconds = 20});
+  };
+  const Ended piped = load(pipe), shortened = load(cut);
+  EXPECT_EQ(piped.exit_code, 2);
+  EXPECT_THAT(piped.err, HasSubstr(pipe + ": it is not a file\n"));
+  EXPECT_EQ(shortened.exit_code, 2);
+  EXPECT_THAT(shortened.err, HasSubstr(cut + ": it is cut short; "));
 }
 
 // Kept decoded, the training images would need more than --memory.

@@ -289,8 +289,9 @@ void forget_bad_samples(const fs::path& path, const Progress& progress) {
     const std::uint64_t run_step = count_at(line, "run_step"), epoch = count_at(line, "epoch"),
                         step = count_at(line, "step");
     count_at(line, "sample");
+    const auto& split = line.at("split").get_ref<const std::string&>();
     if (run_step > progress.step) return false;
-    if (line.at("split") == "test")
+    if (split == "test")
       return run_step < progress.step ||
              (progress.evaluation && progress.evaluation->step == run_step);
     // Of a step that failed, which is not counted yet.

@@ -147,7 +147,9 @@ TEST_F(UpdateOptions, WhatCannotBeMeantIsRefused) {
   };
   for (const Wrong& wrong : std::vector<Wrong>{
            {{"--class-weights", "1,2"}, "--class-weights has 2 values, but the data have 3"},
-           {{"--class-weights", "1,-2"}, "'-2' is not a number from 0 on"},
+           {{"--class-weights", "1,-2"}, "'-2' is not a number that is 0 or from 1e-30 to 1e30"},
+           {{"--class-weights", "1e-38,1,1"}, "'1e-38' is not a number that is 0 or from"},
+           {{"--class-weights", "1,1,1e38"}, "'1e38' is not a number that is 0 or from"},
            {{"--label-smoothing", "1.5"}, "'1.5' is not a number from 0 to 1"},
            {{"--ema", "1"}, "'1' is not a number from 0 to below 1"},
            {{"--accumulate", "0"}, "'0' is not a whole number from 1 to"},

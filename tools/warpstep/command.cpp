@@ -125,6 +125,12 @@ Check number_from_zero() {
   return number_within(" from 0 on", "at least 0", [](double value) { return value >= 0; });
 }
 
+Check class_weight() {
+  return number_within(" that is 0 or from 1e-30 to 1e30", "0 or 1e-30 to 1e30", [](double value) {
+    return value == 0 || (value >= 1e-30 && value <= 1e30);
+  });
+}
+
 Check number_above_zero() {
   return number_within(" above 0", "above 0", [](double value) { return value > 0; });
 }

@@ -318,7 +318,7 @@ OptionGroup optimizer_group() {
         with_step},
        {{.name = "--class-weights",
          .help = "weight of each class in the loss, in the order of the classes: 1,2.5,...",
-         .check = number_from_zero(),
+         .check = class_weight(),
          .type = "X,X",
          .by_comma = true},
         &O::class_weights,

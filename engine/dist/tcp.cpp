@@ -274,10 +274,13 @@ void accept_ranks(const Socket& listener, const World& world, std::uint32_t job,
       std::vector<int> absent;
       for (int rank = first; rank < world.size; ++rank)
         if (!sockets[static_cast<std::size_t>(rank)]) absent.push_back(rank);
+      const std::size_t shown = std::min<std::size_t>(absent.size(), 8);
       fail<RankError>(
-          "rank{} {} of {} did not connect in time; start {} ranks with the same "
+          "rank{} {}{} of {} did not connect in time; start {} ranks with the same "
           "MASTER_ADDR and MASTER_PORT",
-          absent.size() == 1 ? "" : "s", fmt::join(absent, ", "), world.size, world.size);
+          absent.size() == 1 ? "" : "s", fmt::join(std::span(absent).first(shown), ", "),
+          shown < absent.size() ? fmt::format(" and {} more", absent.size() - shown) : "",
+          world.size, world.size);
     }
     Place place{.length = sizeof(sockaddr_storage)};
     Socket socket(::accept4(listener.file(), reinterpret_cast<sockaddr*>(&place.address),
@@ -475,6 +478,9 @@ std::optional<TcpOptions> tcp_options_of_environment() {
                    .rank = number_of("RANK", 0),
                    .local_size = number_of("LOCAL_WORLD_SIZE", 0),
                    .local_rank = number_of("LOCAL_RANK", -1)};
+  constexpr int most_ranks = 65536;
+  if (options.world.size > most_ranks)
+    fail<UsageError>("WORLD_SIZE={}: a job has at most {} ranks", options.world.size, most_ranks);
   const int port = number_of("WARPSTEP_PORT", number_of("MASTER_PORT", 29500) + 1);
   if (options.world.size < 1 || options.world.rank >= options.world.size)
     fail<UsageError>("RANK={} is not below WORLD_SIZE={}", options.world.rank, options.world.size);

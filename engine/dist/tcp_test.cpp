@@ -112,6 +112,9 @@ TEST(Tcp, NamesRanksThatDoNotConnect) {
   const auto errors =
       as_tcp_ranks(4, 2, std::chrono::milliseconds(300), [](Communicator&) { FAIL(); });
   EXPECT_THAT(errors[0], HasSubstr("ranks 2, 3 of 4 did not connect in time"));
+  const auto of_many =
+      as_tcp_ranks(12, 2, std::chrono::milliseconds(300), [](Communicator&) { FAIL(); });
+  EXPECT_THAT(of_many[0], HasSubstr("ranks 2, 3, 4, 5, 6, 7, 8, 9 and 2 more of 12 did not"));
   EXPECT_THAT(errors[1], HasSubstr("rank 0 did not start the job"));
 }
 
@@ -456,6 +459,13 @@ TEST_F(TcpEnvironment, RefusesWhatIsNoRank) {
   EXPECT_THROW(tcp_options_of_environment(), UsageError);
   set("RANK", "one");
   EXPECT_THROW(tcp_options_of_environment(), UsageError);
+  set("RANK", "0");
+  set("WORLD_SIZE", "65536");
+  EXPECT_TRUE(tcp_options_of_environment());
+  set("WORLD_SIZE", "2147483647");
+  EXPECT_THAT(
+      [] { tcp_options_of_environment(); },
+      ThrowsMessage<UsageError>(HasSubstr("WORLD_SIZE=2147483647: a job has at most 65536 ranks")));
 }
 
 }  // namespace

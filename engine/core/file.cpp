@@ -19,7 +19,8 @@ namespace warpstep {
 namespace {
 
 std::string reason(int error) {
-  return std::generic_category().message(error);
+  return std::generic_category().message(error) +
+         (error == EMFILE ? " (allow more with `ulimit -n`)" : "");
 }
 
 // Linux moves at most 0x7ffff000 bytes per call; smaller requests also keep the count in a ssize_t.

@@ -67,6 +67,18 @@ class FileTest : public testing::Test {
   fs::path directory_;
 };
 
+TEST_F(FileTest, SaysHowMoreFilesMayBeOpen) {
+  const fs::path path = make("a", "x");
+  ::rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const ::rlimit none{0, limit.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const auto more = ThrowsMessage<DataError>(HasSubstr("files (allow more with `ulimit -n`)"));
+  EXPECT_THAT([&] { InputFile file(path); }, more);
+  EXPECT_THAT([&] { write_atomically(path, "y"); }, more);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 // The largest size that a file of this process may grow to, for the life of the object: the write
 // that goes beyond fails as it would on a full disk.
 class FileSizeLimit {

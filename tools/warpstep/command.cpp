@@ -442,7 +442,9 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
 std::string readable(const std::filesystem::filesystem_error& error) {
   std::string paths = error.path1().string();
   if (!error.path2().empty()) paths += " -> " + error.path2().string();
-  return fmt::format("{}: {}", paths, error.code().message());
+  const bool has_hint = error.code() == std::errc::too_many_files_open;
+  return fmt::format("{}: {}{}", paths, error.code().message(),
+                     has_hint ? " (allow more with `ulimit -n`)" : "");
 }
 
 // For all allocations but those of file readers, which name the file.

@@ -94,6 +94,9 @@ Run declare_fault(Parser parser) {
     if (*kind == "path")
       throw std::filesystem::filesystem_error("rename", "from", "to",
                                               std::make_error_code(std::errc::permission_denied));
+    if (*kind == "files")
+      throw std::filesystem::filesystem_error("open", "run",
+                                              std::make_error_code(std::errc::too_many_files_open));
     return interrupted;
   };
 }
@@ -355,6 +358,7 @@ TEST(Errors, BecomeOneLineAndAnExitCode) {
   EXPECT_EQ(run({"fault", "interrupt"}).code, interrupted);
   EXPECT_THAT(run({"fault", "memory"}).err, HasSubstr("out of memory"));
   EXPECT_THAT(run({"fault", "path"}).err, HasSubstr("from -> to: Permission denied"));
+  EXPECT_THAT(run({"fault", "files"}).err, HasSubstr("run: Too many open files (allow more with"));
   EXPECT_THAT(run({"fault", "other"}).err, HasSubstr("internal error: vector::at"));
   EXPECT_EQ(run({"fault", "other"}).code, failed);
 }

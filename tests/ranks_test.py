@@ -222,6 +222,7 @@ def interrupted_evaluation(jobs):
     for rank in ranks_of(job):
         os.kill(rank, signal.SIGTERM)
     said = job.communicate(timeout=120)[1]
+    assert (out / "summary.json").exists(), said
     summary = json.loads((out / "summary.json").read_text())
     assert summary["outcome"] == "interrupted" and '"kind":"evaluation"' not in metrics.read_text(), (summary, said)
     assert [path.name for path in out.glob("checkpoint-*.safetensors")] == ["checkpoint-00000016.safetensors"], said

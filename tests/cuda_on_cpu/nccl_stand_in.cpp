@@ -167,11 +167,13 @@ struct Comm {
       return true;
     }
     const auto since = Clock::now();
-    while (shared->generation == generation) {
+    while (true) {
+      // Before the look at the generation: one that left after the meeting has been there.
+      const bool in_vain = lost() || Clock::now() - since > patience();
+      if (shared->generation != generation) return true;
+      if (in_vain) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(20));
-      if (lost() || Clock::now() - since > patience()) return false;
     }
-    return true;
   }
 
   void run(Exchange& exchange) {

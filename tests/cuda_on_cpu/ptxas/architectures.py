@@ -7,16 +7,15 @@ Spills differ between architectures: some appear only on the newest. With ccache
 """
 import argparse
 import json
-import os
 import pathlib
-import shutil
-import subprocess
 import sys
 import tempfile
 
+from ptxas_budget import compile_with
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-FLAGS = ["-std=c++20", "-O3", "-Xptxas=-warn-spills,-warn-lmem-usage,-Werror", "-Werror=all-warnings"]
+FLAGS = ["-c", "-fatbin", "-std=c++20", "-O3", "-Xptxas=-warn-spills,-warn-lmem-usage,-Werror", "-Werror=all-warnings"]
 SPILLING = """
 __global__ void __launch_bounds__(1024, 2) spilling(float* x) {
   float kept[64];
@@ -45,19 +44,14 @@ def code_flags(names):
 
 
 def compile_one(nvcc, source, folder, names):
-    cache = [shutil.which("ccache")] if shutil.which("ccache") else []
     with tempfile.TemporaryDirectory() as kept:
-        ran = subprocess.run([*cache, nvcc, *FLAGS, *code_flags(names), "-I", str(ROOT), "-fatbin", str(source),
-                              "-o", f"{kept}/out.fatbin"], capture_output=True, text=True, check=False, cwd=folder,
-                             env={**os.environ, "CCACHE_NOHASHDIR": "1"})
-    return ran.returncode, ran.stdout + ran.stderr
+        return compile_with(nvcc, [*FLAGS, *code_flags(names)], source, folder, f"{kept}/out.fatbin")
 
 
 def self_test(nvcc):
     with tempfile.TemporaryDirectory() as folder:
-        source = pathlib.Path(folder) / "spilling.cu"
-        source.write_text(SPILLING)
-        rc, said = compile_one(nvcc, source, folder, architectures())
+        (pathlib.Path(folder) / "spilling.cu").write_text(SPILLING)
+        rc, said = compile_one(nvcc, "spilling.cu", folder, architectures())
     if rc == 0 or "spill" not in said.lower() and "local memory" not in said.lower():
         sys.exit(f"a planted spill is not found (exit code {rc}):\n{said}")
     print("a planted spill is found")
@@ -71,7 +65,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.self_test:
         return self_test(arguments.nvcc)
-    sources = sorted(ROOT.glob("kernels/*/*.cuda.cu"))
+    sources = [path.relative_to(ROOT) for path in sorted(ROOT.glob("kernels/*/*.cuda.cu"))]
     if not sources:
         sys.exit("there are no kernels to compile")
     names = architectures()
@@ -82,7 +76,7 @@ def main():
     for source in sources:
         rc, said = compile_one(arguments.nvcc, source, ROOT, names)
         failed += rc != 0
-        print(f"{source.relative_to(ROOT)}: {'compiled' if rc == 0 else 'FAILED'} for {' '.join(names)}")
+        print(f"{source}: {'compiled' if rc == 0 else 'FAILED'} for {' '.join(names)}")
         if rc != 0:
             print(said)
     return sys.exit(1 if failed else 0)

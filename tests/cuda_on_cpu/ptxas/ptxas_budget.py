@@ -10,22 +10,24 @@ threads that are resident at once. After an intended change: ptxas_budget.py --u
 """
 import argparse
 import dataclasses
+import math
 import os
 import pathlib
 import re
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-FLAGS = ["-cubin", "-gencode", "arch=compute_90,code=sm_90", "-std=c++20", "-O3", "-Xptxas", "-v"]  # the product's
+FLAGS = ["-c", "-cubin", "-gencode", "arch=compute_90,code=sm_90", "-std=c++20", "-O3", "-Xptxas", "-v"]  # the product's
 REGISTERS_UNIT = 8  # of one thread: a warp's are given out 256 at a time
 DEFAULT_BLOCK = 256  # of a kernel without __launch_bounds__
 
 PROPERTIES = re.compile(r"Function properties for (\S+)\n\s*(\d+) bytes stack frame, (\d+) bytes spill stores, "
                         r"(\d+) bytes spill loads\n.*?Used (\d+) registers([^\n]*)")
-ENTRY = re.compile(r"\.entry (\w+)\s*\([^)]*\)\s*((?:\.\w+ [\d, ]+\s*)*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +57,48 @@ def short_names(mangled):
     return [line.replace("(anonymous namespace)::", "").replace("warpstep::cuda::", "") for line in lines]
 
 
+def compile_with(nvcc, flags, source, folder, output):
+    """Exit code and messages. `source` is relative to `folder`, from which it includes; flags must have -c, without which ccache,
+    where it is installed, keeps nothing."""
+    cache = [shutil.which("ccache")] if shutil.which("ccache") else []
+    ran = subprocess.run([str(c) for c in (*cache, nvcc, *flags, "-I", ".", source, "-o", output)], capture_output=True, text=True,
+                         check=False, cwd=folder, env={**os.environ, "CCACHE_NOHASHDIR": "1"})
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def sections(elf):
+    """Name and bytes of each section of a 64-bit ELF file."""
+    table, = struct.unpack_from("<Q", elf, 0x28)
+    row_bytes, count, names = struct.unpack_from("<3H", elf, 0x3a)
+    rows = [struct.unpack_from("<2I4Q", elf, table + i * row_bytes) for i in range(count)]
+    for name, _, _, _, begin, length in rows:
+        name += rows[names][4]
+        yield elf[name:elf.index(b"\0", name)].decode(), elf[begin:begin + length]
+
+
+def declared_block(attributes):
+    """The threads per block that a kernel's section .nv.info declares, or 0."""
+    at = 0
+    while at < len(attributes):
+        form, attribute, value = struct.unpack_from("<2BH", attributes, at)
+        at += 4
+        if form != 4:  # EIFMT_SVAL: `value` is the length of what follows
+            continue
+        if attribute == 5:  # EIATTR_MAX_THREADS: the three extents
+            return math.prod(struct.unpack_from("<3I", attributes, at))
+        at += value
+    return 0
+
+
 def compile_kernels(nvcc, source, folder):
-    """Short name -> Kernel of one source."""
+    """Short name -> Kernel of one source, a path in `folder`."""
     with tempfile.TemporaryDirectory() as kept:
-        log = run([nvcc, *FLAGS, "-I", folder, "--keep", "--keep-dir", kept, "-o", f"{kept}/out.cubin", source])
-        ptx = "".join(p.read_text() for p in pathlib.Path(kept).glob("*.ptx"))
-    blocks = {}
-    for name, directives in ENTRY.findall(ptx):
-        bounds = re.search(r"\.maxntid ([\d, ]+)", directives)
-        extents = [int(e) for e in bounds[1].split(",")] if bounds else [0]
-        blocks[name] = extents[0] * (extents[1] if len(extents) > 1 else 1) * (extents[2] if len(extents) > 2 else 1)
+        cubin = pathlib.Path(kept) / "out.cubin"
+        failed, log = compile_with(nvcc, FLAGS, source, folder, cubin)
+        if failed:
+            sys.exit(f"{source} cannot be compiled:\n{log}")
+        blocks = {name.removeprefix(".nv.info."): declared_block(attributes) for name, attributes in sections(cubin.read_bytes())
+                  if name.startswith(".nv.info.")}
     found = {}
     for name, _, stores, loads, registers, rest in PROPERTIES.findall(log):
         if name not in blocks:  # a function that was not inlined
@@ -149,8 +183,8 @@ def self_test(nvcc):
         folder = pathlib.Path(name)
         (folder / "planted.cu").write_text(PLANTED)
         (folder / "spilling.cu").write_text(SPILLING)
-        good = compile_kernels(nvcc, folder / "planted.cu", folder)
-        spilling = compile_kernels(nvcc, folder / "spilling.cu", folder)
+        good = compile_kernels(nvcc, "planted.cu", folder)
+        spilling = compile_kernels(nvcc, "spilling.cu", folder)
     clean = "16 256 100 plain\n16 128 100 bounded<3>\n"
     cases = [
         (good, clean, []),
@@ -185,7 +219,7 @@ def main():
     kernels = {}
     for source in sorted(ROOT.glob("kernels/*/*.cuda.cu")):
         place = source.relative_to(ROOT / "kernels")
-        kernels |= {f"{place} {name}": kernel for name, kernel in compile_kernels(nvcc, source, ROOT).items()}
+        kernels |= {f"{place} {name}": kernel for name, kernel in compile_kernels(nvcc, source.relative_to(ROOT), ROOT).items()}
     if not kernels:
         sys.exit(f"no kernels below {ROOT}/kernels")
     text = arguments.table.read_text()

@@ -296,8 +296,9 @@ def run_tests(tier):
         junit = pathlib.Path(folder) / "junit.xml"
         labels = "|".join(tier.labels)
         chosen = ["-R", tier.tests] if tier.tests else []
+        at_once = max(1, CORES // 3) if tier.single else CORES + 1  # one more: some wait for ranks, processes or disks
         ran = run(
-            [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(max(1, CORES // 3) if tier.single else CORES),
+            [*without_random_addresses(tier.preset), "ctest", "--preset", tier.preset, "-j", str(at_once),
              "-L", f"^({labels})$", *chosen, "--output-junit", str(junit),
              "--test-output-size-passed", str(MAX_OUTPUT_BYTES), "--test-output-size-failed", str(MAX_OUTPUT_BYTES)],
             cwd=ROOT, env={**os.environ, **tier.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -118,6 +118,19 @@ TEST_F(ReportCommand, PrintsTheReportOfARunThatItMayNotChange) {
   EXPECT_FALSE(fs::exists(run / "report.html"));
 }
 
+TEST_F(ReportCommand, ReplaysIntoNoFileThatItReads) {
+  const std::string raw = path("cupti.raw").string(), same = path("same.prof").string();
+  fs::copy_file(testing_support::source_file("profiler/testdata/cifar10cnn-h200.cupti"), raw);
+  const std::string before = read_file(raw);
+  fs::create_symlink(raw, same);
+  for (const std::string& out : {raw, same}) {
+    const Result refused = run_command("replay", raw + " " + out, true);
+    EXPECT_EQ(refused.code, 2) << out;
+    EXPECT_THAT(refused.text, HasSubstr(out + ": is " + raw + ", the file that is read; write to"));
+    EXPECT_TRUE(read_file(raw) == before) << out;
+  }
+}
+
 // A record of an H200, without the device's description, as older versions wrote it.
 TEST_F(ReportCommand, ReadsWhatReplayWrites) {
   const std::string raw = testing_support::source_file("profiler/testdata/cifar10cnn-h200.cupti"),

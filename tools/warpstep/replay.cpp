@@ -1,8 +1,12 @@
 // warpstep replay: parses the raw CUPTI buffers of an earlier run again.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
+#include <string>
+#include <system_error>
 
+#include "engine/core/error.h"
 #include "profiler/session/session_file.h"
 #include "profiler/sources/device_trace.h"
 #include "profiler/sources/replayed_session.h"
@@ -16,6 +20,9 @@ struct ReplayOptions {
 };
 
 int replay(const ReplayOptions& options) {
+  if (std::error_code none; std::filesystem::equivalent(options.raw, options.out, none))
+    fail<UsageError>("{}: is {}, the file that is read; write to another file", options.out,
+                     options.raw);
   const profiler::Session session =
       profiler::replayed_session(profiler::replay_device_trace(options.raw));
   profiler::SessionWriter writer(options.out);

@@ -90,6 +90,15 @@ TEST_F(ReportCommand, ExportsIntoNoLink) {
   expect_replaced(trace, other);
   fs::remove_all(trace / "kineto");
   expect_replaced(trace / "kineto", other / "kineto");
+  const std::string out = path("out").string();
+  fs::create_directories(out);
+  fs::create_directory_symlink(other / "kineto", out + "/kineto");
+  const Result refused = run_command("export", run.string() + " --kineto --out " + out, true);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.text, HasSubstr(out + "/kineto: is a link, which is not followed; remove"));
+  EXPECT_TRUE(fs::is_symlink(out + "/kineto"));
+  EXPECT_TRUE(fs::is_empty(other / "kineto"));
+  EXPECT_EQ(run_command("export", run.string() + " --csv --out " + out, true).code, 0);
   fs::remove(run / "metrics.jsonl");
   ASSERT_EQ(::mkfifo((run / "metrics.jsonl").c_str(), 0600), 0);
   EXPECT_THAT(run_command("export", run.string() + " --tensorboard", true).text,

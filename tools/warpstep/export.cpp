@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
@@ -45,9 +46,15 @@ fs::path folder_of(const ExportRequest& request, const ProfiledRun& run) {
   return folder / run.file.stem();
 }
 
-// Each format gets its own folder: HolisticTraceAnalysis treats every .json as a trace.
-void write(const fs::path& folder, const std::string& name, std::string_view content) {
-  remove_link(folder);
+// Each format gets its own folder: HolisticTraceAnalysis treats every .json as a trace. A link in
+// its place is not followed; it is removed only from a run's own folder.
+void write(const ExportRequest& request, const fs::path& folder, const std::string& name,
+           std::string_view content) {
+  if (request.out.empty())
+    remove_link(folder);
+  else if (fs::is_symlink(folder))
+    fail<UsageError>("{}: is a link, which is not followed; remove it, or choose another --out",
+                     folder.string());
   fs::create_directories((folder / name).parent_path());
   write_atomically(folder / name, content);
   fmt::print("{}\n", (folder / name).string());
@@ -56,9 +63,9 @@ void write(const fs::path& folder, const std::string& name, std::string_view con
 void write_tables(const ExportRequest& request, const ProfiledRun& run, const fs::path& folder) {
   for (const profiler::Table& table : profiler::tables(run.session, analyse_in_job(run))) {
     if (request.csv || request.wants_all())
-      write(folder, table.key + ".csv", profiler::to_csv(table));
+      write(request, folder, table.key + ".csv", profiler::to_csv(table));
     if (request.json || request.wants_all())
-      write(folder, table.key + ".json", profiler::to_json(table).dump(1) + "\n");
+      write(request, folder, table.key + ".json", profiler::to_json(table).dump(1) + "\n");
   }
 }
 
@@ -74,11 +81,12 @@ std::vector<profiler::Json> metrics_of(const fs::path& run) {
   return records;
 }
 
-void write_scalars(const fs::path& folder, const ProfiledRun& run) {
+void write_scalars(const ExportRequest& request, const fs::path& folder, const ProfiledRun& run) {
   const std::string name = profiler::tensorboard_name(run.session);
-  write(folder, name, profiler::tensorboard_events(run.session, metrics_of(run.directory())));
+  write(request, folder, name,
+        profiler::tensorboard_events(run.session, metrics_of(run.directory())));
   if (!run.session.samples.empty())
-    write(folder / "system", name, profiler::tensorboard_machine_events(run.session));
+    write(request, folder / "system", name, profiler::tensorboard_machine_events(run.session));
 }
 
 // An export of the same session replaces the one before; TensorBoard would show both.
@@ -89,18 +97,20 @@ int export_run(const ExportRequest& request) {
   if (request.kineto || request.wants_all()) {
     const profiler::KinetoOptions options{.split_graphs = !request.no_split_graphs,
                                           .cpu_as_device = request.cpu_as_device};
-    write(folder / export_folder::kineto, profiler::kineto_name(session),
+    write(request, folder / export_folder::kineto, profiler::kineto_name(session),
           profiler::gzipped(profiler::kineto_json(session, options)));
   }
   if (request.perfetto || request.wants_all())
-    write(folder / export_folder::perfetto, "trace.pftrace", profiler::perfetto_trace(session));
+    write(request, folder / export_folder::perfetto, "trace.pftrace",
+          profiler::perfetto_trace(session));
   if (request.tensorboard || request.wants_all())
-    write_scalars(folder / export_folder::tensorboard, run);
+    write_scalars(request, folder / export_folder::tensorboard, run);
   if (request.xplane || request.wants_all())
-    write(folder / export_folder::xplane, profiler::xplane_name(session),
+    write(request, folder / export_folder::xplane, profiler::xplane_name(session),
           profiler::xplane_space(session));
   if (request.memory || request.wants_all())
-    write(folder / export_folder::memory, "snapshot.pickle", profiler::memory_snapshot(session));
+    write(request, folder / export_folder::memory, "snapshot.pickle",
+          profiler::memory_snapshot(session));
   if (request.csv || request.json || request.wants_all())
     write_tables(request, run, folder / export_folder::tables);
   return done;

@@ -166,9 +166,14 @@ struct TensorBoard::System {
 };
 
 TensorBoard::TensorBoard(const TensorBoardOptions& options) {
+  const fs::path folder = options.run / "tensorboard";
+  for (const fs::path& each : {folder, folder / "system"})
+    if (remove_link(each))
+      say("tensorboard: {}: was a link, which is not followed: a folder of the run's own replaces "
+          "it\n",
+          each.string());
   if (options.leads)
-    metrics_.emplace(
-        next_event_file(options.run / "tensorboard", static_cast<std::uint64_t>(wall_time())));
+    metrics_.emplace(next_event_file(folder, static_cast<std::uint64_t>(wall_time())));
   if (metrics_ && options.steps_done > 0)
     metrics_->append(profiler::restart_event(wall_time(), options.steps_done + 1));
   try {

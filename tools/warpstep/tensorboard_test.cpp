@@ -48,6 +48,25 @@ TEST_F(EventFiles, AFileInPlaceOfTheFolderCostsOnlyTheCurves) {
   EXPECT_EQ(read_file(board_), "x");
 }
 
+TEST_F(EventFiles, FollowNoLink) {
+  const fs::path other = folder_ / "other";
+  const auto expect_replaced = [&](const fs::path& link) {
+    fs::create_directory_symlink(other, link);
+    ::testing::internal::CaptureStderr();
+    { TensorBoard tensorboard({.run = run_}); }
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                HasSubstr(link.string() + ": was a link, which is not followed"));
+    EXPECT_FALSE(fs::is_symlink(link));
+    EXPECT_TRUE(fs::is_empty(other));
+  };
+  fs::create_directories(other);
+  fs::create_directories(run_);
+  expect_replaced(board_);
+  fs::remove_all(board_ / "system");
+  expect_replaced(board_ / "system");
+  EXPECT_FALSE(fs::is_empty(board_ / "system"));
+}
+
 TEST_F(EventFiles, AreNamedInTheOrderOfTheirRuns) {
   const fs::path first = next_event_file(board_, 100);
   EventFile a(first);

@@ -1,6 +1,11 @@
 // The losses of the reference and of the CPU against PyTorch's numbers.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
+
+#include "engine/core/error.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/fuse.h"
 #include "engine/run/program.h"
@@ -107,6 +112,27 @@ TEST_P(LossOn, IsThatOfLogitsWithoutTheirOffset) {
       options.class_weights = expected.weights;
       EXPECT_NEAR(computed(backend, options, fused, 4096)[0], expected.loss, 3e-7) << fused;
     }
+}
+
+TEST(ClassWeights, ThatTheLossCannotDivideByAreRefused) {
+  const auto refusal = [](std::vector<float> weights) -> std::string {
+    Graph graph;
+    const Tensor logits = graph.input("x", {DType::f32, {4, 3}});
+    const Tensor labels = graph.input("y", {DType::i32, {4}});
+    try {
+      cross_entropy(logits, labels, {}, {.class_weights = std::move(weights)});
+      return {};
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(refusal({0, 1e-30F, 1e30F}), "");
+  EXPECT_EQ(refusal({1, 2}), "class weights: there are 2, but 3 classes; give one per class");
+  for (const float weight : {-1.0F, 1e-38F, 1e38F, std::numeric_limits<float>::infinity(),
+                             std::numeric_limits<float>::quiet_NaN()})
+    EXPECT_EQ(
+        refusal({1, weight, 1}),
+        fmt::format("class weight {} is not a number that is 0 or from 1e-30 to 1e30", weight));
 }
 
 }  // namespace

@@ -286,6 +286,19 @@ Tensor add(Tensor a, Tensor b, Where where) {
   return record_one(Add{}, {a, b}, layer_of(a), where);
 }
 
+namespace {
+
+void require_class_weights(const std::vector<float>& weights, std::int64_t classes) {
+  if (weights.size() != idx(classes))
+    fail<UsageError>("class weights: there are {}, but {} classes; give one per class",
+                     weights.size(), classes);
+  for (const float weight : weights)
+    if (!is_class_weight(weight))
+      fail<UsageError>("class weight {} is not a number that is 0 or from 1e-30 to 1e30", weight);
+}
+
+}  // namespace
+
 void require_logits(Tensor logits, std::int64_t rows, std::int64_t classes) {
   const Value& value = logits.graph->value(logits.id);
   const Shape expected{rows, classes};
@@ -294,6 +307,10 @@ void require_logits(Tensor logits, std::int64_t rows, std::int64_t classes) {
         "{}: makes logits of {}; expected {}, a number per class of each image: a model may need "
         "images of its own size, or another layer before its last",
         value.name, value.type.shape.text(), expected.text());
+}
+
+bool is_class_weight(double weight) {
+  return weight == 0 || (weight >= 1e-30 && weight <= 1e30F);
 }
 
 void cross_entropy(Tensor logits, Tensor labels, Tensor rows, const LossOptions& options,
@@ -312,6 +329,7 @@ void cross_entropy(Tensor logits, Tensor labels, Tensor rows, const LossOptions&
   std::vector<Tensor> in{scores, labels};
   if (mixed) in.push_back(rows);
   if (!options.class_weights.empty()) {
+    require_class_weights(options.class_weights, logits.type().shape[1]);
     const Tensor weights =
         graph.buffer("loss.weight", {static_cast<std::int64_t>(options.class_weights.size())},
                      options.class_weights, false);

@@ -89,18 +89,22 @@ void set_loss(Tensor loss, Tensor correct = {});
 
 struct LossOptions {
   double label_smoothing = 0;          // 0 to 1
-  std::vector<float> class_weights{};  // one a class; empty: all 1
+  std::vector<float> class_weights{};  // one a class, is_class_weight(); empty: all 1
   bool raw = false;  // the model's output counts as log-probabilities: NLL without a softmax
   // The weights do not count, but remain a buffer: all programs of a store have the same buffers.
   bool unweighted = false;
   bool operator==(const LossOptions&) const = default;
 };
 
+// 0, or one whose sum over a batch is a normal number of f32.
+bool is_class_weight(double weight);
+
 // Throws ShapeError unless the logits are [rows,classes].
 void require_logits(Tensor logits, std::int64_t rows, std::int64_t classes);
 
 // Mean cross-entropy and top-1 count of logits [N,K]; sets Graph::logits, loss and correct. With
-// mixup, `rows`, row_plans_type(N), give each row's weight and its pair's label.
+// mixup, `rows`, row_plans_type(N), give each row's weight and its pair's label. UsageError for
+// class weights that are not K, or not what they may be.
 void cross_entropy(Tensor logits, Tensor labels, Tensor rows = {}, const LossOptions& options = {},
                    Where where = Where::current());
 

@@ -27,6 +27,7 @@
 #include "engine/core/error.h"
 #include "engine/core/text.h"
 #include "engine/core/version.h"
+#include "engine/graph/layers.h"
 #include "tools/warpstep/command_config.h"
 #include "tools/warpstep/command_errors.h"
 #include "tools/warpstep/say.h"
@@ -126,9 +127,7 @@ Check number_from_zero() {
 }
 
 Check class_weight() {
-  return number_within(" that is 0 or from 1e-30 to 1e30", "0 or 1e-30 to 1e30", [](double value) {
-    return value == 0 || (value >= 1e-30 && value <= 1e30);
-  });
+  return number_within(" that is 0 or from 1e-30 to 1e30", "0 or 1e-30 to 1e30", is_class_weight);
 }
 
 Check number_above_zero() {

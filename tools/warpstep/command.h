@@ -47,7 +47,7 @@ inline constexpr std::uint64_t most_usual = 1'000'000'000'000;  // leaves room f
 Check whole_number(std::uint64_t least = 0, std::uint64_t most = most_usual);
 Check finite_number();
 Check number_from_zero();   // finite
-Check class_weight();       // 0, or one whose sum over a batch is a normal number of f32
+Check class_weight();       // is_class_weight()
 Check number_above_zero();  // finite
 Check number_up_to(double most, bool inclusive);
 // Valid is every text that `parse` accepts; the message is that of its UsageError.

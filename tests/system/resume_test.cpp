@@ -164,12 +164,13 @@ TEST_F(Resume, UnfinishedFilesDoNoHarm) {
         << "[]\n{\"run_step\":\"x\"}\n"
         << R"({"run_step":1,"epoch":1,"step":1,"split":"train"})" << '\n'
         << R"({"run_step":1,"epoch":1,"step":1,"split":"train","sample":"x"})" << '\n'
-        << R"({"run_step":1,"epoch":1,"step":1,"split":5,"sample":0})" << '\n';
+        << R"({"run_step":1,"epoch":1,"step":1,"split":5,"sample":0})" << '\n'
+        << R"({"run_step":1,"epoch":1,"step":1,"split":"tset","sample":0})" << '\n';
   }
   const Ended ended = run({"train", "--resume", out_});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.err, AllOf(HasSubstr("metrics.jsonl: 5 lines that "),
-                               HasSubstr("bad_samples.jsonl: 5 lines that ")));
+                               HasSubstr("bad_samples.jsonl: 6 lines that ")));
   fs::remove(out_ + "/checkpoint-zzz.safetensors");
   expect_equal_runs(alone_, out_);
   EXPECT_FALSE(fs::exists(leftover));

@@ -290,6 +290,8 @@ void forget_bad_samples(const fs::path& path, const Progress& progress) {
                         step = count_at(line, "step");
     count_at(line, "sample");
     const auto& split = line.at("split").get_ref<const std::string&>();
+    if (split != "train" && split != "test")
+      throw Json::other_error::create(501, "no split of a run", nullptr);
     if (run_step > progress.step) return false;
     if (split == "test")
       return run_step < progress.step ||

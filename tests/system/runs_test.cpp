@@ -280,6 +280,9 @@ TEST_F(Runs, PredictAsTheyEvaluate) {
   EXPECT_EQ(val["loss"], test["loss"]);
   fs::create_directories(data_ + "/val");
   EXPECT_THAT(run({"eval", best, "--split", "val"}).err, HasSubstr("evaluation reads test/"));
+  const std::string note = data_ + " has test/ and val/: evaluations read test/, val/ is left out";
+  EXPECT_THAT(run({"eval", best}).err, HasSubstr(note));
+  EXPECT_THAT(run({"eval", best, "--split", "train"}).err, Not(HasSubstr(note)));
   std::int64_t images = 0, diagonal = 0;
   const Json matrix = Json::parse(confused.out)["confusion"];
   for (std::size_t i = 0; i < matrix.size(); ++i)

@@ -164,7 +164,7 @@ Subject subject_of(const Parser& parser, const EvalRequest& request) {
 
 // Of folders test/ and val/ only the first is read.
 void refuse_unread_val(const std::string& folder) {
-  if (!fs::is_directory(folder + "/test") || !fs::is_directory(folder + "/val")) return;
+  if (!has_unread_val(folder)) return;
   fail<UsageError>(
       "--split val: {} has test/ and val/, of which evaluation reads test/; say --split test, or "
       "evaluate val/ as the test/ of another folder",

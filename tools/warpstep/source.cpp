@@ -200,6 +200,8 @@ void refuse_text_options(const RunOptions& options, const models::Model& model) 
 }
 
 std::shared_ptr<const data::Dataset> open_images(const RunOptions& options, data::Split split) {
+  if (split == data::Split::test && has_unread_val(options.data))
+    say("note: {} has test/ and val/: evaluations read test/, val/ is left out\n", options.data);
   const data::OpenOptions open{.io = options.data_io == "pread" ? data::Io::pread : data::Io::mmap,
                                .memory_bytes = parse_bytes(options.memory)};
   if (options.val_split < 0 || data::has_split(options.data, data::Split::test))
@@ -209,6 +211,10 @@ std::shared_ptr<const data::Dataset> open_images(const RunOptions& options, data
 }
 
 }  // namespace
+
+bool has_unread_val(const std::string& folder) {
+  return data::is_folder(folder + "/test") && data::is_folder(folder + "/val");
+}
 
 void refuse_second_split(const RunOptions& options, const models::Model& model) {
   if (model.is_text() || options.val_split < 0 || !data::has_split(options.data, data::Split::test))

@@ -43,6 +43,9 @@ struct Source {
   std::uint64_t size() const { return is_text() ? tokens.size() : dataset->size(); }
 };
 
+// Whether a folder of images has both test/ and val/, of which only test/ is read.
+bool has_unread_val(const std::string& folder);
+
 // UsageError for --val-split of images that have a test part: of two, one would be ignored in
 // silence.
 void refuse_second_split(const RunOptions& options, const models::Model& model);

@@ -95,11 +95,13 @@ message(STATUS "build type '${{CMAKE_BUILD_TYPE}}', architectures '${{CMAKE_CUDA
 get_directory_property(ours DIRECTORY "{ROOT}" DEFINITION CMAKE_BUILD_TYPE)
 get_target_property(unity warpstep_engine UNITY_BUILD)
 message(STATUS "Warpstep: ${{ours}}, unity ${{unity}}")
+add_custom_target(release)
 """)
         for _ in range(2):
             said = self.configure(f"-DCMAKE_CXX_COMPILER={options.compiler}", "-DWARPSTEP_CUDA=OFF")
             self.assertIn("build type '', architectures ''", said)
             self.assertIn("Warpstep: Release, unity ON", said)
+            self.assertFalse((self.folder / "build" / "CPackConfig.cmake").exists(), "the parent has no packages")
         ran = subprocess.run([options.cmake, "--build", self.folder / "build", "--target", "parent"], capture_output=True, text=True,
                              check=False)
         self.assertEqual(ran.returncode, 0, ran.stdout)

@@ -102,8 +102,11 @@ TEST_F(UpdateOptions, ClassWeightsOfTextAreThoseOfTheData) {
   EXPECT_NEAR(evaluated(out_, {})["loss"].get<double>(),
               read_json(out_ + "/summary.json")["test"]["loss"].get<double>(), 1e-9);
   EXPECT_EQ(tensors(checkpoints(out_).back()).at("wte.weight").size(), 4U * 5 * 32);
-  const Ended explained = run({"explain", "gpt2-nano", "--batch", "1", "--model-option",
-                               "vocabulary=3", "--class-weights", "1,2,0.5", "--device", "ref"});
+  std::vector<std::string> explain{"explain",         "gpt2-nano", "--batch",  "1",
+                                   "--class-weights", "1,2,0.5",   "--device", "ref"};
+  EXPECT_THAT(run(explain).out, HasSubstr("vocabulary of 3"));
+  explain.insert(explain.end(), {"--model-option", "vocabulary=3"});
+  const Ended explained = run(explain);
   EXPECT_EQ(explained.exit_code, 0) << explained.err;
 }
 

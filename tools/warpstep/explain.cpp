@@ -157,7 +157,7 @@ int explain_model(const ExplainOptions& options) {
   } else if (!options.run.model_option.empty()) {
     models::resolve_settings(model, options.run.model_option);  // refuses them
   }
-  build.classes = classes_of(options, build.settings);
+  build.classes = build.vocabulary = classes_of(options, build.settings);
   build.loss = loss_options(options.run, build.classes);
   if (options.evaluate && model.is_text()) build.loss = plain_loss(std::move(build.loss));
   const bool names_image = model.image.rank() == 3;

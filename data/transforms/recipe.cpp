@@ -233,4 +233,18 @@ PixelPlan Recipe::pixels(int channels, const std::vector<double>& mean,
   return plan;
 }
 
+void refuse_statistics_of_yuv() {
+  fail<UsageError>(
+      "mean and standard deviation are measured on the images, not on the channels of yuv: give "
+      "--mean and --std of those, or scale them: --transforms ...,yuv,scale");
+}
+
+void require_channels_of(const Recipe& run, const Recipe& now) {
+  if (!now.normalizes() || now.has("yuv") == run.has("yuv")) return;
+  if (now.has("yuv")) refuse_statistics_of_yuv();
+  fail<UsageError>(
+      "mean and standard deviation of the run are those of the channels of yuv: give --mean and "
+      "--std of the images, or keep yuv in the transforms");
+}
+
 }  // namespace warpstep::data

@@ -59,4 +59,10 @@ class Recipe {
   std::vector<record::Name> span_names_;     // by transform
 };
 
+// UsageError: mean and std are measured on the channels of the images, not on those of yuv.
+[[noreturn]] void refuse_statistics_of_yuv();
+// The mean and std of a run are of the channels that its own recipe makes. UsageError where `now`
+// normalises with them and has yuv and the run's recipe has not, or the reverse.
+void require_channels_of(const Recipe& run, const Recipe& now);
+
 }  // namespace warpstep::data

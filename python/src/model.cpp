@@ -76,6 +76,7 @@ struct ModelRequest {
   std::vector<std::int64_t> image;  // [H, W, C] of the images in the data set; empty: the model's
   std::int64_t classes = 10;
   std::string transforms;         // without chance; empty: none; "auto": the model's
+  std::string of_statistics;      // the same of the images that mean and std are of
   std::vector<double> mean, std;  // of x / 255
   std::string precision = "fp32", device = "auto";
   std::string weights;         // file
@@ -132,9 +133,11 @@ Model::Model(const ModelRequest& request) : request_(request) {
   if (model.is_text())
     fail<UsageError>("{} is a model of text, and predict() is for images: use `warpstep sample`",
                      request_.model);
-  if (request_.transforms == "auto") request_.transforms = model.transforms;
-  if (!request_.transforms.empty()) recipe_ = data::Recipe(request_.transforms);
-  recipe_ = recipe_.for_evaluation();
+  const auto recipe_of = [&](const std::string& text) {
+    const std::string own = text == "auto" ? std::string(model.transforms) : text;
+    return (own.empty() ? data::Recipe() : data::Recipe(own)).for_evaluation();
+  };
+  recipe_ = recipe_of(request_.transforms);
   Shape stored = model.image;
   if (request_.image.size() == 3)
     stored = {request_.image[0], request_.image[1], request_.image[2]};
@@ -144,6 +147,7 @@ Model::Model(const ModelRequest& request) : request_(request) {
     fail<UsageError>(
         "give the mean and std that these weights were trained with; torchvision's "
         "are (0.485, 0.456, 0.406) and (0.229, 0.224, 0.225)");
+  data::require_channels_of(recipe_of(request_.of_statistics), recipe_);
   pixels_ = recipe_.pixels(static_cast<int>(row_[2]), request_.mean, request_.std);
   build(model, row_[2]);
 }
@@ -294,6 +298,7 @@ void declare_model(nb::module_& module) {
       .def_rw("image", &ModelRequest::image)
       .def_rw("classes", &ModelRequest::classes)
       .def_rw("transforms", &ModelRequest::transforms)
+      .def_rw("of_statistics", &ModelRequest::of_statistics)
       .def_rw("mean", &ModelRequest::mean)
       .def_rw("std", &ModelRequest::std)
       .def_rw("precision", &ModelRequest::precision)

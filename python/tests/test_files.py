@@ -244,9 +244,11 @@ def test_predict_gives_the_logits_of_eval(trained, pngs, tmp_path):
                            ({"batch": "8"}, "batch '8': not a value of this argument"),
                            ({"mean": 0.5}, "mean 0.5: give one number per channel"), ({"std": 1}, "std 1: give one number"),
                            ({"classes": 2.5}, "classes 2.5: give their number"),
+                           ({"transforms": "yuv"}, "measured on the images, not on the channels of yuv: give"),
                            ({"transforms": ["flip"]}, "transforms ['flip']: not a value of this argument")):
         with pytest.raises(warpstep.UsageError, match=re.escape(match)):
             warpstep.Model(trained, device="cpu", **options)
+    warpstep.Model(trained, device="cpu", transforms="yuv", mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
 
 
 def test_images_of_other_channels_need_a_conversion_not_a_size(trained):

@@ -61,10 +61,13 @@ class Model:
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise _warpstep.DataError(f"{self.checkpoint}: its configuration is broken: {error!r}") from None
         self.classes = of_run["classes"] if classes is None else _names(classes)
+        if transforms is None:
+            transforms = of_run["transforms"]
         request = _warpstep.ModelRequest()
         assign(request, "Model", model=of_run["model"], plugin=of_run["plugin"],
                image=of_run["image"] if image is None else _extents(image), classes=len(self.classes),
-               transforms=of_run["transforms"] if transforms is None else transforms,
+               transforms=transforms,
+               of_statistics=of_run["transforms"] if mean is None or std is None else transforms,
                mean=of_run["mean"] if mean is None else per_channel("mean", mean),
                std=of_run["std"] if std is None else per_channel("std", std),
                precision=of_run["precision"] if precision is None else precision, device=device,

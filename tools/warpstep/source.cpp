@@ -240,30 +240,13 @@ Source source_of(const RunOptions& options, const models::Model& model,
   return source;
 }
 
-namespace {
-
-[[noreturn]] void refuse_statistics_of_yuv() {
-  fail<UsageError>(
-      "mean and standard deviation are measured on the images, not on the channels of yuv: give "
-      "--mean and --std of those, or scale them: --transforms ...,yuv,scale");
-}
-
-}  // namespace
-
 void require_channels_of_run(const Parser& parser, const RunOptions& run, const RunOptions& now,
                              std::initializer_list<data::Split> splits) {
   const models::Model& model = models::find(now.model);
   if (model.is_text() || now.mean.empty() || (parser.given("--mean") && parser.given("--std")))
     return;
-  for (const data::Split split : splits) {
-    const data::Recipe recipe = recipe_of(now, model, split);
-    const bool has_yuv = recipe.has("yuv");
-    if (!recipe.normalizes() || has_yuv == recipe_of(run, model, split).has("yuv")) continue;
-    if (has_yuv) refuse_statistics_of_yuv();
-    fail<UsageError>(
-        "mean and standard deviation of the run are those of the channels of yuv: give --mean and "
-        "--std of the images, or keep yuv in the transforms");
-  }
+  for (const data::Split split : splits)
+    data::require_channels_of(recipe_of(run, model, split), recipe_of(now, model, split));
 }
 
 void resolve_normalization(RunOptions& options, const Source& training, const Source& test) {
@@ -279,7 +262,7 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
   }
   const auto channels = idx(training.dataset->image_shape()[2]);
   if (options.mean.empty() && (training.recipe.has("yuv") || test.recipe.has("yuv")))
-    refuse_statistics_of_yuv();
+    data::refuse_statistics_of_yuv();
   if (options.mean.empty()) {
     const data::ChannelStatistics measured = data::channel_statistics(
         *training.dataset,

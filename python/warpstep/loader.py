@@ -86,7 +86,8 @@ class Loader:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Of one image in a batch, in the chosen layout."""
-        return tuple(self._batches.row_shape)
+        first, second, third = self._batches.row_shape
+        return first, second, third
 
     @property
     def mean(self) -> list[float]:
@@ -175,7 +176,8 @@ class Loader:
 
 
 def _shuffle(shuffle: bool | str) -> Any:
+    names: dict[Any, str] = {True: "full", False: "none"}
     try:
-        return {True: "full", False: "none"}.get(shuffle, shuffle)
+        return names.get(shuffle, shuffle)
     except TypeError:  # a list, for example
         return shuffle

@@ -4,7 +4,7 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,7 +113,7 @@ def _arguments_of(config: dict[str, Any]) -> dict[str, Any]:
             "mean": per_channel("mean", options.get("mean")), "std": per_channel("std", options.get("std"))}
 
 
-def _names(classes: int | Sequence[str]) -> list[str]:
+def _names(classes: Any) -> list[str]:
     try:
         return [str(i) for i in range(operator.index(classes))]
     except TypeError:
@@ -124,7 +124,7 @@ def _names(classes: int | Sequence[str]) -> list[str]:
         raise _warpstep.UsageError(f"classes {classes!r}: give their number, or a list of their names") from None
 
 
-def _extents(image: tuple[int, int, int]) -> list[int]:
+def _extents(image: Sequence[int]) -> list[int]:
     try:
         extents = [operator.index(extent) for extent in image]
     except TypeError:
@@ -142,7 +142,7 @@ def _transforms(options: dict[str, Any]) -> str:
     return "auto"
 
 
-def _each(images: np.ndarray | Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+def _each(images: np.ndarray | Sequence[np.ndarray]) -> Iterable[np.ndarray]:
     if not isinstance(images, np.ndarray):
         if not hasattr(images, "__array__") and not hasattr(images, "__array_interface__"):
             return images

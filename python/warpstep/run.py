@@ -1,6 +1,7 @@
 """Run directories as tables."""
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ from warpstep import _program, _warpstep, weights
 from warpstep._arguments import json_object, path_bytes
 
 try:
-    import pandas
+    pandas: Any = importlib.import_module("pandas")
 except ImportError:  # tables are dicts of NumPy arrays then
     pandas = None
 
@@ -39,7 +40,8 @@ class Run:
     @property
     def options(self) -> dict[str, Any]:
         """The options of the run, by their names with _ for -."""
-        return self.config["options"]
+        options: dict[str, Any] = self.config["options"]
+        return options
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -17,16 +17,16 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{8}|[1-9]\d{8,})\.safetensors")  # as t
 _TYPES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
-class Weights(dict):
+class Weights(dict[str, np.ndarray]):
     """Arrays by name, in the file's order.
 
     types     how each is stored: {"fc.weight": "BF16"}
     metadata  the file's text, without the checksums of what it holds
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray] = (), types: Mapping[str, str] | None = None,
+    def __init__(self, arrays: Mapping[str, np.ndarray] | None = None, types: Mapping[str, str] | None = None,
                  metadata: Mapping[str, str] | None = None) -> None:
-        super().__init__(arrays)
+        super().__init__(arrays or {})
         self.types = dict(types or {})
         self.metadata = dict(metadata or {})
 
@@ -58,7 +58,7 @@ def load_weights(path: str | os.PathLike[str], *, bf16: str = "float32", optimiz
                 continue
             name = name.removeprefix("ema.")
         try:
-            array = np.empty(shape, np.uint16 if stored == "BF16" else _DTYPES[stored])
+            array: np.ndarray = np.empty(shape, np.uint16 if stored == "BF16" else _DTYPES[stored])
         except ValueError as error:
             raise _warpstep.DataError(f"{path}: {source} of shape {shape} is no array of NumPy: {error}") from None
         file.read(source, array.reshape(-1).view(np.uint8))
@@ -127,7 +127,8 @@ def _to_float32(array: np.ndarray) -> np.ndarray:
     if array.dtype != np.float64:
         return near
     bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(array))  # towards zero
-    return (bits | (near.astype(np.float64) != array)).astype(np.uint32).view(np.float32)
+    rounded: np.ndarray = (bits | (near.astype(np.float64) != array)).astype(np.uint32).view(np.float32)
+    return rounded
 
 
 def _stored(name: str, array: np.ndarray, wanted: str | None) -> tuple[np.ndarray, str]:

@@ -69,7 +69,8 @@ struct LoaderOptions {
   // A whole decoded set in memory that the step can read (a device's or the host's), [samples,
   // height, width, channels]: slots have no images then, their rows say what to gather.
   std::span<const std::uint8_t> resident;
-  std::vector<float> class_weights;  // of the loss, for Batch::weight; empty: all are 1
+  // Of the loss, for Batch::weight, one a class, or one for each token there is; empty: all are 1.
+  std::vector<float> class_weights;
   DecoderChoice decoders;
   DataErrors errors = DataErrors::fail;
   double max_bad = 0.001;  // share of the set; when more samples cannot be decoded, the run ends

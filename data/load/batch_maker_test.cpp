@@ -1,5 +1,6 @@
 // A batch depends only on (seed, epoch, step): not on workers, tier, depth, world or resume.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -132,6 +133,9 @@ TEST_F(SameBatches, WeighWhatTheirLossIsOver) {
     expected += own * weight(labels_of(batch)[row]) + (1 - own) * weight(plan.pair_label);
   }
   EXPECT_NEAR(batch.loss_weight(), expected, 1e-5);
+  with.class_weights.pop_back();
+  EXPECT_THAT(testing::message_of<UsageError>([&] { Loader loader(set_, with); }),
+              ::testing::HasSubstr("class weights: there are 2, but"));
 }
 
 TEST_F(SameBatches, AsTheRanksOfAnyWorldSideBySide) {

@@ -82,6 +82,10 @@ void check(const LoaderOptions& options, const Dataset& dataset, const Shape& sh
         "{}: {} not fill one batch of {}; use a smaller batch or more data", dataset.path(),
         dataset.size() == 1 ? "1 sample does" : fmt::format("{} samples do", dataset.size()),
         global);
+  if (const std::size_t weights = options.class_weights.size();
+      weights > 0 && weights < dataset.classes().size())
+    fail<UsageError>("class weights: there are {}, but {} has {} classes; give one per class",
+                     weights, dataset.path(), dataset.classes().size());
   if (!(options.max_bad >= 0 && options.max_bad <= 1))
     fail<UsageError>("--max-bad {}: must be a share from 0 to 1", options.max_bad);
   if (options.pixels && options.recipe.mixes())

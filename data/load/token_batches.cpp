@@ -207,10 +207,16 @@ void TokenBatches::describe(std::span<const std::byte> slot, Batch& batch) const
   batch.add("labels", labels);
   batch.count = std::ranges::count_if(labels, [](std::int32_t label) { return label >= 0; });
   batch.weight.reset();
-  if (options_.class_weights.empty()) return;
+  const std::vector<float>& weights = options_.class_weights;
+  if (weights.empty()) return;
   double sum = 0;
-  for (const std::int32_t label : labels)
-    if (label >= 0) sum += static_cast<double>(options_.class_weights[idx(label)]);
+  for (const std::int32_t label : labels) {
+    if (label < 0) continue;
+    if (idx(label) >= weights.size())
+      fail<UsageError>("class weights: there are {}, but {} has token {}; give one per token",
+                       weights.size(), path(), label);
+    sum += static_cast<double>(weights[idx(label)]);
+  }
   batch.weight = sum;
 }
 

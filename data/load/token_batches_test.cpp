@@ -168,6 +168,17 @@ TEST(TokenBatches, ValidationCoversEveryTokenOnce) {
   EXPECT_EQ(std::count(seen.begin() + 1, seen.end(), 1), 999);
 }
 
+TEST(TokenBatches, NeedAClassWeightForEachToken) {
+  const Counting set(96);
+  auto with = token_options(3);
+  with.class_weights.assign(96, 2);
+  EXPECT_EQ(loader_of(set.open(), {8, Windows::sequential}, with)->next().loss_weight(), 48);
+  with.class_weights.assign(4, 2);
+  const auto loader = loader_of(set.open(), {8, Windows::sequential}, with);
+  EXPECT_THAT([&] { loader->next(); },
+              ThrowsMessage<UsageError>(HasSubstr("class weights: there are 4, but")));
+}
+
 // In a step of several ranks the rows beside a padded window would count more.
 TEST(TokenBatches, OfTrainingHaveNoPaddedWindows) {
   const Counting set(96);  // 11 windows of 8, and 7 labels

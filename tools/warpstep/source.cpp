@@ -350,8 +350,10 @@ data::LoaderOptions loader_options(const Source& source, const RunOptions& optio
   with.errors = parse_data_errors(options.data_errors);
   with.max_bad = options.max_bad;
   with.memory_limit_bytes = parse_bytes(options.memory);
-  if (training || !source.is_text())  // evaluations of text do not weight
-    with.class_weights.assign(options.class_weights.begin(), options.class_weights.end());
+  if (!source.is_text())
+    with.class_weights = loss_options(options, std::ssize(source.dataset->classes())).class_weights;
+  else if (training)  // evaluations of text do not weight
+    with.class_weights = loss_options(options, source.text->vocabulary).class_weights;
   if (source.is_text()) pad_class_weights(with.class_weights, options);
   if (!training) with.thread_name = "test loader";
   return with;

@@ -137,7 +137,7 @@ class Library {
   virtual ~Library();
   // Both throw DeviceLost when the device fails.
   virtual Planned plan(const Graph& graph) = 0;
-  // Whether plan() would find a plan; measures nothing. What it finds is kept for plan().
+  // Whether plan() finds a plan, which is kept for it.
   virtual bool supports(const Graph& graph) = 0;
   // With `on`, plan() and supports() run nothing on the device and keep no plans; initially off.
   virtual void only_plan(bool /*on*/) {}

@@ -279,23 +279,7 @@ bool CudnnLibrary::supports(const Graph& graph) {
   const std::string key = graph.key();
   std::map<std::string, bool>& supported = supported_[only_plans_ ? 1 : 0];
   if (const auto known = supported.find(key); known != supported.end()) return known->second;
-  Verdicts verdicts;
-  bool is_supported = false;
-  try {
-    is_supported = restore(graph) != nullptr;
-    if (!is_supported) {
-      Plans plans = usable(graph, target(settings_.plan_by_handle), 1, verdicts);
-      if (plans.empty() && verdicts.some_did_not_run())  // as in plan()
-        plans = usable(graph, target(!settings_.plan_by_handle), 1, verdicts);
-      is_supported = !plans.empty();
-      if (is_supported && !measures()) keep(graph, *plans.front(), true);  // plan() takes it
-    }
-  } catch (const DeviceLost&) {
-    throw;
-  } catch (const DeviceError&) {  // no engine accepts it
-  }
-  if (!is_supported) require_sound();
-  return supported[key] = is_supported;
+  return supported[key] = plan(graph).plan != nullptr;
 }
 
 std::unique_ptr<CudnnPlan> CudnnLibrary::restore(const Graph& graph) {

@@ -73,7 +73,9 @@ TEST_P(PlanWays, TheOtherOneIsFoundByTheQuestionWhetherThereIsAPlan) {
   only_the_other_way_runs();
   const auto library = open_library(settings_);
   EXPECT_TRUE(library->supports(graph_));
+  const int asked = stand_in_cudnn().asked;
   EXPECT_THAT(run(*library), HasSubstr("cudnn engine"));
+  EXPECT_EQ(stand_in_cudnn().asked, asked) << "without planning again";
 }
 
 TEST_P(PlanWays, TheFirstOneIsTakenWhereBothRun) {
@@ -89,7 +91,9 @@ TEST_P(PlanWays, TheFirstOneIsTakenWhereBothRun) {
 
 TEST_P(PlanWays, NeitherIsTakenWhereNeitherRuns) {
   stand_in_cudnn().runs_for_properties = stand_in_cudnn().runs_for_handles = false;
-  EXPECT_THAT(run(*open_library(settings_)), HasSubstr("none: cuDNN offers "));
+  const auto library = open_library(settings_);
+  EXPECT_FALSE(library->supports(graph_));
+  EXPECT_THAT(run(*library), HasSubstr("none: cuDNN offers "));
 }
 
 // As an earlier version kept it.

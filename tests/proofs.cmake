@@ -42,7 +42,7 @@ if(TARGET warpstep_cuda_emulated)  # its schedules: the test refers to them weak
 endif()
 
 # The engine's own parts, on the reference backend if they need one: all of its files with tests but for those that start
-# threads and those with a program of their own. For AddressSanitizer, fusions without the steps on the reference, whose
+# threads and those with a program of their own. For AddressSanitizer, fusions and random models without the steps on the reference, whose
 # kernels op_ref_test has, and memory plans for one batch size, of the least residual network: others change only sizes. No forked
 # process either: GCC 12's allocator of the sanitizer does not survive a fork while another thread allocates.
 set(engine "${root}/engine")
@@ -52,9 +52,9 @@ set(engine_threads ${engine}/core/file_test.cpp ${engine}/core/record_test.cpp $
                    ${engine}/dist/tcp_test.cpp)
 file(GLOB_RECURSE engine_tests CONFIGURE_DEPENDS ${engine}/*_test.cpp)
 list(REMOVE_ITEM engine_tests ${engine_threads} ${engine}/core/wheel_versions_test.cpp ${engine}/files/weights_test.cpp)
-warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResultAlone*:*PlanOfModel*_of_32:*PlanOfModel*_of_128:*PlanOfModel*/resnet34*:*PlanOfModel*/resnet50*:Record.HasAThreadInAForkedProcess*"
+warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResultAlone*:RandomGraph.*:*PlanOfModel*_of_32:*PlanOfModel*_of_128:*PlanOfModel*/resnet34*:*PlanOfModel*/resnet50*:Record.HasAThreadInAForkedProcess*"
   SOURCES ${engine_tests} largest_allocation.cpp
-          placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp
+          placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp random_graph_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref warpstep_cpu)
 # Backends and MPI modules of other builds: of an earlier version, of this one with other headers, and of one that names none.
@@ -122,6 +122,14 @@ warpstep_test(gemm_bf16_test TIER cpu
 warpstep_backend_tests(precision_spread_tests SOURCES precision_spread_test.cpp LINK warpstep::models)
 if(NOT WARPSTEP_SANITIZE)  # the kernels of op_cpu_test, many times
   warpstep_test(precision_spread_cpu_test TIER cpu BACKEND cpu LINK precision_spread_tests)
+endif()
+# The kernels of op_cpu_test; what models add to them shows in the bits.
+warpstep_backend_tests(random_model_tests SOURCES random_model_test.cpp LINK warpstep::models)
+if(NOT WARPSTEP_SANITIZE)
+  warpstep_test(random_model_cpu_test TIER cpu BACKEND cpu LINK random_model_tests)
+  if(TARGET warpstep_cuda_emulated)
+    warpstep_test(random_model_emulated_test TIER cuda-on-cpu BACKEND cuda_emulated LINK random_model_tests)
+  endif()
 endif()
 add_dependencies(cpu_test warpstep_ref warpstep_cpu)
 warpstep_test(explain_command_test TIER host SOURCES explain_command_test.cpp LINK warpstep::engine)

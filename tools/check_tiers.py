@@ -49,9 +49,9 @@ SANITIZED = ("tier_host", "tier_cpu", "tier_cuda-on-cpu")  # targets built with 
 # A program that ends while another thread lives waits this long for races, by default a second.
 AT_EXIT = {"TSAN_OPTIONS": "atexit_sleep_ms=50"}
 # Every op and the losses of whole models: results that depend on the instruction set.
-OLD_CPU = "^(op_cpu_test|parity_test|model_test)/"
+OLD_CPU = "^(op_cpu_test|parity_test|model_test|random_model_cpu_test)/"
 # Most machines have AVX2 and no AVX-512: also threads, signals, text, and whole runs with what they resume and evaluate.
-AVX2 = ("^(op_cpu_test|parity_test|model_test|cpu_test|signals_test|decoding_test|statistics_cpu_test|"
+AVX2 = ("^(op_cpu_test|parity_test|model_test|random_model_cpu_test|cpu_test|signals_test|decoding_test|statistics_cpu_test|"
         "precision_spread_cpu_test|system_test/(Train|Resume|Text|Weights|Numerics|Again)[.])")
 TIERS = [
     Tier("style", ("style",)),
@@ -61,7 +61,7 @@ TIERS = [
     Tier("cpu-avx2", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx2"}, tests=AVX2),
     # Products of bf16 with AVX512_BF16, where the tier cpu has used AMX.
     Tier("cpu-avx512-bf16", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "avx512-bf16"},
-         tests="^(op_cpu_test|gemm_bf16_test|model_test|precision_spread_cpu_test)/"),
+         tests="^(op_cpu_test|gemm_bf16_test|model_test|random_model_cpu_test|precision_spread_cpu_test)/"),
     # With more threads than cores: some shares of kernels' work are none or uneven only with several.
     Tier("cpu-sse41", ("cpu",), optional=True, environment={"WARPSTEP_CPU_ISA": "sse41", "OMP_NUM_THREADS": "5"}, tests=OLD_CPU),
     Tier("cuda-on-cpu", ("cuda-on-cpu",), optional=True),

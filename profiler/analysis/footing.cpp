@@ -52,11 +52,12 @@ class Differences {
   std::set<std::string> left_out_;
 };
 
+// "" where it is not known: of a process that was killed before it began.
 std::string devices_of(const Session& session) {
   std::string names;
   for (const Device* const device : run_devices(session))
     names += (names.empty() ? "" : ", ") + session.name(device->name);
-  if (!names.empty()) return names;
+  if (!names.empty() || session.stamp.empty()) return names;
   return fields::text(fields::child(session.stamp, "cpu"), "model", "a CPU");
 }
 
@@ -87,8 +88,12 @@ void require_comparable(const Session& before, const Session& after, bool force,
   };
   require(footing.by_machine, "device", devices_of(before), devices_of(after), "run both on one");
   require(footing.by_intent, "model", model_of(before), model_of(after), "run one model twice");
-  require(footing.by_intent, "batch", std::to_string(batch_of(before)),
-          std::to_string(batch_of(after)), "run both with one --batch");
+  const auto batch_text = [](const Session& session) {
+    const std::int64_t batch = batch_of(session);
+    return batch > 0 ? std::to_string(batch) : "";
+  };
+  require(footing.by_intent, "batch", batch_text(before), batch_text(after),
+          "run both with one --batch");
 }
 
 // A copy of the data elsewhere has the same fingerprint.

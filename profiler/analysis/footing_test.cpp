@@ -126,5 +126,10 @@ TEST(Footing, OfAnOldSessionIsUnknownNotUnequal) {
   EXPECT_TRUE(compare_footing({}, {}, false).is_equal());
 }
 
+TEST(Footing, OfAProcessThatWasKilledBeforeItBeganIsNotRefused) {
+  EXPECT_NO_THROW(compare_footing(stamped_session(), {}, false));
+  EXPECT_NO_THROW(compare_footing({}, stamped_session(), false));
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

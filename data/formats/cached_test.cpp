@@ -181,6 +181,8 @@ TEST(Diagnosis, NamesTheBottleneckAndWhatWouldChangeIt) {
   EXPECT_THAT(diagnose(decoding, "jpeg", 1),
               AllOf(HasSubstr("seekable"), HasSubstr("a machine with more cores")));
   EXPECT_THAT(diagnose(decoding, "packed jpeg", 4), HasSubstr("use smaller crops or --workers 2"));
+  EXPECT_THAT(diagnose(decoding, "encoded", 4),
+              HasSubstr("decode: use smaller crops or --workers 2"));
   EXPECT_THAT(diagnose(stats_of({{"read", 900}, {"decode", 10}}, 300), "png", 4),
               HasSubstr("into one file with `warpstep data pack`"));
   EXPECT_THAT(diagnose(stats_of({{"pixels", 900}, {"decode", 10}}, 300), "png", 4),

@@ -445,7 +445,7 @@ std::string advice(const LoaderStats& stats, const StageTime& longest, const std
         "pack the set with `warpstep data pack` (of seekable JPEG files only the crop is decoded), "
         "or use {}",
         more);
-  if (longest.name == "decode" && encoding == "packed jpeg")
+  if (longest.name == "decode" && (encoding == "packed jpeg" || encoding == "encoded"))
     return fmt::format("use smaller crops or {}", more);
   if (longest.name == "decode" && encoding != "png")  // what is read is decoded already
     return fmt::format(

@@ -76,8 +76,8 @@ MemoryBound memory_bound(const BatchMaker& maker, const LoaderOptions& options);
 
 // One line: how long the trainer waits, which stage uses the workers' time, and which option would
 // change that: "data: 2 workers, trainer waits 0.2 %, decode 91 %, read 4 %, ...". `encoding` of
-// the stored samples: "png", "jpeg", "packed jpeg", "pixels" or "resident"; `most_workers` is how
-// many workers the machine allows.
+// the stored samples: "png", "jpeg", "packed jpeg", "pixels", "resident", or "encoded" for images
+// that cannot be stored as pixels; `most_workers` is how many workers the machine allows.
 std::string diagnose(const LoaderStats& stats, const std::string& encoding, int most_workers);
 
 // What a batch holds depends on (seed, epoch, step) alone, never on workers, prefetch, world size

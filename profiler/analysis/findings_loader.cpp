@@ -31,11 +31,13 @@ bool is_jpeg(const Facts& facts) {
 // JPEG photos that differ in size cannot be stored as pixels; a crop or resize says that they do.
 bool stores_pixels(const Facts& facts) {
   const std::string transforms = setting(facts, "transforms");
+  if (!fields::flag(facts.session.loader, "can_store_pixels", true)) return false;
   return !is_jpeg(facts) || (!has(transforms, "crop") && !has(transforms, "resize"));
 }
 
-// Of JPEG files: those that pack makes seekable. It keeps progressive ones as they are.
+// Of the files: JPEG that pack makes seekable. It keeps progressive ones as they are.
 double seekable_share(const Facts& facts) {
+  if (!is_jpeg(facts)) return 0;
   return std::clamp(fields::number(facts.session.loader, "baseline_share", 1), 0.0, 1.0);
 }
 
@@ -119,16 +121,16 @@ std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
     advice += "of a seekable JPEG only the crop is decoded";
   else
     advice += "a few large files are read faster";
-  if (!stores_pixels(facts) && seekable_share(facts) < 1) advice += progressive_text(facts);
+  if (is_jpeg(facts) && !stores_pixels(facts) && seekable_share(facts) < 1)
+    advice += progressive_text(facts);
   // How much of a read's latency was opening its file is not known: all of it goes, or none.
   Remedy without = packed(facts), with = packed(facts);
   if (is_loose(facts.view)) without.latency = 0, with.latency = 1;
   const Gain some = model.gain(with), all = model.gain(without);
-  return RemedyChoice{*command,
-                      advice,
-                      {.ns = (some.ns + all.ns) / 2,
-                       .least_ns = std::min(some.least_ns, all.least_ns),
-                       .most_ns = std::max(some.most_ns, all.most_ns)}};
+  const Gain gain{.ns = (some.ns + all.ns) / 2,
+                  .least_ns = std::min(some.least_ns, all.least_ns),
+                  .most_ns = std::max(some.most_ns, all.most_ns)};
+  return RemedyChoice{*command, advice, gain};
 }
 
 // Nothing is read or decoded from the second epoch on.

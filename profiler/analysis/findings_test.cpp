@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "profiler/analysis/testing_findings.h"
 #include "profiler/analysis/testing_loader.h"
 
@@ -74,6 +76,14 @@ TEST(Findings, LeadUpTheLadder) {
   once.raw().loader["steps_per_epoch"] = 40;
   once.raw().stamp["options"]["epochs"] = 1;  // nothing would be decoded again
   EXPECT_EQ(found(once.build()).at(0).flag, "warpstep data pack shapes shapes-packed --decode");
+  once.raw().loader["can_store_pixels"] = false;  // sizes differ, or alpha counts
+  const std::vector<Finding> files = found(once.build());
+  const auto packing =
+      std::ranges::find(files, "warpstep data pack shapes shapes-packed", &Finding::flag);
+  ASSERT_NE(packing, files.end());
+  EXPECT_EQ(
+      packing->advice,
+      "run `warpstep data pack shapes shapes-packed` once: a few large files are read faster");
   SessionBuilder automatic = testing::loader_session(rung(3));
   automatic.raw().stamp["options"]["tier"] = "auto";  // which chose decoded
   automatic.raw().loader["tier"] = "decoded";

@@ -225,6 +225,25 @@ TEST_F(Profile, KeepsWhatTheLoaderUsedOfTheCpu) {
               AllOf(HasSubstr("\"cpu_ns\":" + cpu_ns.dump() + ","), HasSubstr("\"mean_ready\":")));
 }
 
+// The advice to pack a set follows from it: pack --decode needs images of one size, and drops
+// alpha.
+TEST_F(Profile, KeepsWhetherTheSetCanBeStoredAsPixels) {
+  const std::string set = *folder_ / "sizes", other = *folder_ / "pixels";
+  make_set(set);
+  const auto recorded = [&](const std::string& alpha) {
+    const Ended ended = run(with(short_run(set, other), "--transforms", "centre-crop=8,normalize",
+                                 "--alpha", alpha, "--overwrite"));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return read_file(other + "/session.prof");
+  };
+  EXPECT_THAT(recorded("drop"), HasSubstr("\"can_store_pixels\":true"));
+  EXPECT_THAT(recorded("refuse"), HasSubstr("\"can_store_pixels\":true"));
+  EXPECT_THAT(recorded("white"), HasSubstr("\"can_store_pixels\":false"));
+  for (int index = 96; index < 192; ++index)
+    put(set + "/train/" + file_name(index), data::testing::some_png({9, 10, 3}));
+  EXPECT_THAT(recorded("drop"), HasSubstr("\"can_store_pixels\":false"));
+}
+
 TEST_F(Profile, LeavesNoTraceWhenOff) {
   const std::string other = *folder_ / "off";
   ASSERT_EQ(run(with(short_run(data(), other), "--profile", "off")).exit_code, 0);

@@ -175,6 +175,7 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
             {"host_budget_bytes", data::host_budget_bytes(options.world().local_size)}};
   if (!source.is_text() && source.encoding == data::Encoding::jpeg)
     json["baseline_share"] = baseline_share(*source.dataset);
+  if (!source.is_text() && encoded) json["can_store_pixels"] = source.can_store_pixels();
   json["batches"] = loading.value("batches", std::uint64_t{0});
   json["trainer_wait_ns"] = loading.value("trainer_wait_ns", std::uint64_t{0});
   Json stages = Json::object();

@@ -127,6 +127,21 @@ Shape Source::row_shape() const {
   return data::row_shape(*dataset, recipe);
 }
 
+bool Source::can_store_pixels() const {
+  if (is_text() || blends_alpha) return false;
+  if (!recipe.sets_extent()) return true;  // images of other sizes would fill no batch
+  constexpr std::uint64_t most = 16;
+  const Shape first = dataset->image_shape();
+  const std::uint64_t count = std::min(dataset->size(), most);
+  data::Scratch scratch;
+  for (std::uint64_t i = 0; i < count; ++i) try {
+      const Shape image = dataset->shape_of(i * dataset->size() / count, scratch);
+      if (image[0] != first[0] || image[1] != first[1]) return false;
+    } catch (const Error&) {  // it is broken, or gone by now
+    }
+  return true;
+}
+
 std::string Source::kind() const {
   return is_text() ? fmt::format("tokens ({})", data::name(tokens.format())) : dataset->kind();
 }
@@ -235,6 +250,7 @@ Source source_of(const RunOptions& options, const models::Model& model,
   Source source;
   source.recipe = recipe_of(options, model, as);
   source.dataset = data::with_alpha(std::move(images), parse_alpha(options.alpha));
+  source.blends_alpha = options.alpha == "white" || options.alpha == "black";
   source.read = source.dataset;
   source.encoding = data::first_readable(*source.dataset).encoding;
   return source;
@@ -477,6 +493,9 @@ std::string diagnosis(const Source& source) {
   const data::Encoding read =
       source.tier.tier == data::Tier::decoded ? source.encoding : data::Encoding::pixels;
   const bool loose = source.dataset->kind().ends_with("folder");
+  if (read != data::Encoding::jpeg && source.encoding != data::Encoding::pixels &&
+      !source.can_store_pixels())
+    return data::diagnose(stats, "encoded", most);
   return data::diagnose(stats,
                         read == data::Encoding::jpeg  ? loose ? "jpeg" : "packed jpeg"
                         : read == data::Encoding::png ? "png"

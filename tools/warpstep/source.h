@@ -28,6 +28,7 @@ struct Source {
   data::Recipe recipe;
   data::TierChoice tier;
   data::Encoding encoding = data::Encoding::pixels;  // of the samples as stored
+  bool blends_alpha = false;                         // of images, with --alpha white or black
   std::shared_ptr<const data::Dataset> read;         // read by the loader: with decoded images kept
   std::shared_ptr<std::byte> resident;               // the set in the device's memory
   PixelPlan pixels;
@@ -40,6 +41,9 @@ struct Source {
   std::string path() const { return is_text() ? tokens.path() : dataset->path(); }
   std::string kind() const;  // "PNG folder", "tokens (llm.c)"
   Shape row_shape() const;   // of an image as the model sees it
+  // Whether pack --decode accepts the images, as some of them show, and keeps what the run reads:
+  // it drops their alpha.
+  bool can_store_pixels() const;
   std::uint64_t size() const { return is_text() ? tokens.size() : dataset->size(); }
 };
 

@@ -446,5 +446,19 @@ TEST_F(Loading, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refused({"--transforms", "yuv"}), AllOf(HasSubstr("--mean"), HasSubstr("yuv,scale")));
 }
 
+TEST_F(Loading, RefusesFloatsForADeviceThatComputesInDouble) {
+  const std::string cpu = "cpu";
+  const auto refused = [](const std::vector<std::string>& arguments) {
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("--device ref"), HasSubstr("use --normalize device")));
+  };
+  refused({"train", "mlp", "--data", data_, "--out", a_, "--device", "ref", "--normalize", cpu});
+  EXPECT_FALSE(std::filesystem::exists(a_));
+  expect_trained(b_, {"--normalize", cpu});
+  refused({"eval", b_, "--device", "ref"});
+  EXPECT_EQ(run({"eval", b_, "--device", "ref", "--normalize", "device"}).exit_code, 0);
+}
+
 }  // namespace
 }  // namespace warpstep::system_test

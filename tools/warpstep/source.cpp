@@ -450,6 +450,10 @@ models::BuildOptions build_options(const RunOptions& options, const Source& sour
   build.loss = loss_options(options, build.classes);
   build.uploaded = has_own_memory(backend);
   if (options.normalize == "cpu") {
+    if (backend.name() == "ref")
+      fail<UsageError>(
+          "--normalize cpu makes floats, and --device ref computes in double: use --normalize "
+          "device");
     build.images = models::Images::floats;
     return build;
   }

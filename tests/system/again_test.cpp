@@ -146,6 +146,22 @@ TEST_F(Again, TheLengthThatIsTypedWins) {
   EXPECT_EQ(read_json(out_ + "/summary.json")["steps"], 8);
 }
 
+TEST_F(Again, BothLengthsOfARunAreThoseOfItsConfig) {
+  const auto steps_of = [&](const std::vector<std::string>& arguments) {
+    const std::string out = arguments.back();
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return read_json(out + "/summary.json")["steps"];
+  };
+  const std::string config = out_ + "/config.json", again = folder_ / "again";
+  EXPECT_EQ(steps_of({"train", "mlp", "--data", data_, "--batch", "32", "--device", "cpu",
+                      "--epochs", "1", "--steps", "20", "--out", out_}),
+            6);
+  EXPECT_EQ(steps_of({"train", "--config", config, "--out", again}), 6);
+  EXPECT_EQ(steps_of({"train", "--config", config, "--overwrite", "--steps", "8", "--out", again}),
+            8);
+}
+
 // As after a kill between config.json and the first checkpoint.
 TEST_F(Again, WhatWasTypedSurvivesAKillBeforeACheckpoint) {
   ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);

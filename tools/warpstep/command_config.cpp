@@ -153,8 +153,12 @@ std::vector<CLI::ConfigItem> items_of_run(const std::string& text, const std::st
   const Json options = as_written_now(config["options"]);
   const Json defaults = RunOptions(), measured = config.value("measured", Json());
   const bool has_global = options.value("global_batch", Json(0)) != 0;
+  const bool has_steps = options.value("steps", Json(0)) != 0;
   for (const auto& [key, stored] : options.items()) {
-    if (key == "out" || is_unset(stored) || stored == defaults.value(key, Json())) continue;
+    // Beside --steps, epochs that are not typed have no limit.
+    const bool goes_without_saying =
+        stored == defaults.value(key, Json()) && !(has_steps && key == "epochs");
+    if (key == "out" || is_unset(stored) || goes_without_saying) continue;
     if (key == "batch" && has_global) continue;  // a rank's share
     if (starts && is_resolved_again(command, key, options, measured)) continue;
     CLI::ConfigItem item;

@@ -3,7 +3,6 @@
 // recomputation.
 #include <gtest/gtest.h>
 
-#include "engine/core/error.h"
 #include "tests/random_models.h"
 #include "tests/runners.h"
 #include "tests/tested_backend.h"
@@ -20,15 +19,6 @@ using testing_support::tests_cuda;
 
 class RandomModelOn : public testing::Test {
  protected:
-  void SetUp() override {
-    try {
-      backend_ = testing_support::open_tested_backend(testing_support::tested_backend(),
-                                                      {.deterministic = tests_cuda()});
-    } catch (const DeviceError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   // Each seed in each precision. A model takes a second on the emulated device, some hundredths on
   // the CPU.
   template <class Test>
@@ -65,7 +55,9 @@ class RandomModelOn : public testing::Test {
     return all_numbers(*stepping);
   }
 
-  std::shared_ptr<Backend> backend_;
+  // The CPU's or the emulated device's, which every build with these tests has.
+  std::shared_ptr<Backend> backend_ = testing_support::open_tested_backend(
+      testing_support::tested_backend(), {.deterministic = tests_cuda()});
 };
 
 TEST_F(RandomModelOn, AgreesWithTheReferenceCallByCall) {

@@ -184,7 +184,7 @@ WARPSTEP_LOOP void gather_run(const PixelRun<T>& run) {
 
 template <class T, int lanes>
 void gather(const Depthwise& d, const T* x, const float* weights, const T* bias, T* y) {
-  static const auto gather_pixels_of = vectorized<gather_run<T, lanes>>();
+  static const auto gather_pixels_of = vectorized<gather_run<T, lanes>, lanes>();
 #pragma omp parallel for collapse(2) schedule(static) if (d.is_large())
   for (std::int64_t n = 0; n < d.images; ++n)
     for (std::int64_t h = 0; h < d.y_height; ++h) {
@@ -288,7 +288,7 @@ std::int64_t floats_of_tap(std::int64_t channels, int lanes) {
 template <class T, int lanes>
 void correlate(const Depthwise& d, int threads, const T* x, const T* d_z, T* d_weights,
                float* sums) {
-  static const auto correlate_row_of = vectorized<correlate_row<T, lanes>>();
+  static const auto correlate_row_of = vectorized<correlate_row<T, lanes>, lanes>();
   const std::int64_t all_rows = d.images * d.y_height, of_tap = floats_of_tap(d.channels, lanes),
                      of_thread = d.taps() * of_tap;
   const Lattice &rows = d.rows[0], &columns = d.columns[0];

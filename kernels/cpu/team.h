@@ -63,10 +63,14 @@ struct Versions<loop> {
   }
 };
 
-template <auto loop>
+// A loop over vectors of that many `lanes` has no version for narrower registers, whose
+// vector_lanes() are fewer.
+template <auto loop, int lanes = 4>
 auto vectorized() {
 #if defined(__x86_64__)
+  if constexpr (lanes == 16) return &Versions<loop>::avx512;
   if (cpu_isa() == CpuIsa::avx512) return &Versions<loop>::avx512;
+  if constexpr (lanes == 8) return &Versions<loop>::avx2;
   if (cpu_isa() == CpuIsa::avx2) return &Versions<loop>::avx2;
 #endif
   return &Versions<loop>::base;

@@ -172,7 +172,7 @@ WARPSTEP_LOOP void gather_row(const Pooling& p, const Reach* reach, Reach rows, 
 
 template <class T, int lanes>
 void pool(const Pooling& p, const Buffers& b) {
-  static const auto row = vectorized<pool_row<T, lanes>>();
+  static const auto row = vectorized<pool_row<T, lanes>, lanes>();
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < p.images; ++n)
     for (std::int64_t i = 0; i < p.out_height; ++i) {
@@ -186,7 +186,7 @@ void pool(const Pooling& p, const Buffers& b) {
 
 template <class T, int lanes>
 void unpool_tiles(const Pooling& p, const Buffers& b) {
-  static const auto row = vectorized<unpool_row<T, lanes>>();
+  static const auto row = vectorized<unpool_row<T, lanes>, lanes>();
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < p.images; ++n)
     for (std::int64_t i = 0; i < p.out_height; ++i) {
@@ -199,7 +199,7 @@ void unpool_tiles(const Pooling& p, const Buffers& b) {
 template <class T, int lanes>
 void unpool_overlapping(const Pooling& p, const std::vector<Reach>& rows,
                         const std::vector<Reach>& columns, const Buffers& b) {
-  static const auto row = vectorized<gather_row<T, lanes>>();
+  static const auto row = vectorized<gather_row<T, lanes>, lanes>();
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < p.images; ++n)
     for (std::int64_t h = 0; h < p.height; ++h) {

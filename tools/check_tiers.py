@@ -172,7 +172,7 @@ class Builds:
     def build(self, preset, targets):
         wanted = ["--target", *targets] if targets else []
         return self.configure(preset) and self.step(
-            preset, "build", ["cmake", "--build", "--preset", preset, "-j", str(CORES), *wanted])
+            preset, "build", ["cmake", "--build", "--preset", preset, "-j", str(cores.build_jobs()), *wanted])
 
 
 def registered(preset):

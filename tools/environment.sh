@@ -33,8 +33,8 @@ use_compiler() {
   return 1
 }
 
-# How many cores a build may use. nproc ignores the quotas of containers (docker run --cpus).
-cores() {  # cores [ROOT]
+# How many compilers may run at once. nproc ignores the quotas of containers (docker run --cpus), and memory.
+build_jobs() {  # build_jobs [ROOT]
   local all allowed
   all=$(nproc)
   allowed=$(python3 -I -S -B "$warpstep_root/tools/gpu/cores.py" "$@" 2>/dev/null) || allowed=$all

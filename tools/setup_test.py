@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/setup and environment.sh with its count of cores, in a copy of this folder, with stand-ins for the programs that they call."""
+"""tools/setup and environment.sh with its count of compilers, in a copy of this folder, with stand-ins for the programs that they call."""
 import os
 import pathlib
 import shutil
@@ -159,17 +159,35 @@ mkdir -p {venv}/bin; [ -e {venv}/bin/pip ] || cp {made}/pip {venv}/bin/pip""")
             with unittest.mock.patch.object(os, "sched_getaffinity", lambda _: range(64)):
                 self.assertEqual(cores.cores(fake), expected, files)
             here = min(expected, len(os.sched_getaffinity(0)))
-            self.assertEqual(self.run_it(f"source tools/environment.sh; cores {fake}").stdout, f"{here}\n", files)
+            self.assertEqual(self.run_it(f"source tools/environment.sh; build_jobs {fake}").stdout, f"{here}\n", files)
         self.program("python3", "exit 1")
-        self.assertEqual(self.run_it("source tools/environment.sh; cores").stdout, "64\n")
+        self.assertEqual(self.run_it("source tools/environment.sh; build_jobs").stdout, "64\n")
 
     def test_sourcing_leaves_the_variables_of_others_alone(self):
         self.assertEqual(self.run_it("root=mine; source tools/environment.sh; echo $root").stdout, "mine\n")
 
-    def test_builds_use_these_cores(self):
+    def test_compilers_have_memory(self):
+        """Of what the system has left, and of the tightest limit of the control groups."""
+        groups, gib, kib = "sys/fs/cgroup", 1 << 30, 1 << 20
+        for files, expected in (
+                ({"proc/meminfo": f"MemTotal: {99 * kib} kB\nMemAvailable: {12 * kib} kB\n"}, 9),
+                ({"proc/meminfo": f"MemAvailable: {kib // 2} kB\n"}, 1),
+                ({"proc/meminfo": f"MemAvailable: {50 * kib} kB\n"}, 16),
+                ({"proc/self/cgroup": "0::/a/b\n", f"{groups}/a/memory.max": f"{4 * gib}\n", f"{groups}/a/b/memory.max": "max\n"}, 3),
+                ({"proc/self/cgroup": "3:memory:/a\n", f"{groups}/memory/a/memory.limit_in_bytes": f"{6 * gib}\n",
+                  f"{groups}/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 4)):
+            fake = self.root.with_name("machine")
+            shutil.rmtree(fake, ignore_errors=True)
+            for name, text in files.items():
+                (fake / name).parent.mkdir(parents=True, exist_ok=True)
+                (fake / name).write_text(text)
+            with unittest.mock.patch.object(os, "sched_getaffinity", lambda _: range(16)):
+                self.assertEqual(cores.build_jobs(fake), expected, files)
+
+    def test_builds_ask_how_many(self):
         for path in ("quickstart", "install", "gpu/check.py"):
             text = (HERE / path).read_text()
-            self.assertTrue("$(cores)" in text and "nproc" not in text, path)
+            self.assertTrue("$(build_jobs)" in text and "nproc" not in text, path)
 
 
 if __name__ == "__main__":

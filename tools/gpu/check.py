@@ -33,7 +33,7 @@ def say(text=""):
 
 BUILD = """tools/setup --check && source tools/environment.sh &&
 cmake --preset release -DWARPSTEP_CUDA=ON -DWARPSTEP_TESTS=ON "-DWARPSTEP_WERROR=$WARPSTEP_WERROR" "$@" &&
-cmake --build --preset release --parallel "$(cores)" --target gpu_check_programs"""
+cmake --build --preset release --parallel "$(build_jobs)" --target gpu_check_programs"""
 
 
 BUILD_S = 5400

@@ -239,6 +239,12 @@ TEST_F(Profile, KeepsWhetherTheSetCanBeStoredAsPixels) {
   EXPECT_THAT(recorded("drop"), HasSubstr("\"can_store_pixels\":true"));
   EXPECT_THAT(recorded("refuse"), HasSubstr("\"can_store_pixels\":true"));
   EXPECT_THAT(recorded("white"), HasSubstr("\"can_store_pixels\":false"));
+  const std::string packed = *folder_ / "packed";
+  ASSERT_EQ(run({"data", "pack", set, packed, "--decode"}).exit_code, 0);
+  EXPECT_THAT(run(with(short_run(packed, other), "--alpha", "white", "--overwrite")).err,
+              HasSubstr("note: --alpha white has no effect"));
+  EXPECT_THAT(run(with(short_run(set, other), "--alpha", "white", "--overwrite")).err,
+              Not(HasSubstr("note: --alpha")));
   for (int index = 96; index < 192; ++index)
     put(set + "/train/" + file_name(index), data::testing::some_png({9, 10, 3}));
   EXPECT_THAT(recorded("drop"), HasSubstr("\"can_store_pixels\":false"));

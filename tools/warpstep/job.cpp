@@ -155,6 +155,10 @@ void announce(const Job& job, const std::vector<std::string>& useless) {
   say("optimiser: {}, batch {}{}\n", update_text(job.options), batch,
       defaults.empty() ? "" : "; at their defaults: " + defaults);
   for (const std::string& option : useless) say("note: {}\n", option);
+  if (!training.is_text() && training.encoding == data::Encoding::pixels &&
+      job.options.alpha != "drop")
+    say("note: --alpha {} has no effect: {} stores pixels, which have no alpha\n",
+        job.options.alpha, job.options.data);
   if (const auto rest = job.run_steps % job.options.accumulate; rest > 0)
     say("note: the last {} of the run {} no weights, because --accumulate takes {}\n",
         counted(static_cast<std::int64_t>(rest), "step"), rest == 1 ? "updates" : "update",

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "engine/passes/memory.h"
+#include "tests/placements.h"
+#include "tests/random_models.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -54,23 +56,21 @@ bool clashes(const MemoryPlan& plan, const std::set<int>& written, const std::se
   return false;
 }
 
-// What a node reads or writes and changes in place: values that persist, where another lane may be.
-bool share_what_changes(const Graph& graph, const Node& one, const Node& other) {
-  const bool changes = std::holds_alternative<UpdateAll>(one.op);
-  if (!changes && !std::holds_alternative<Clock>(one.op)) return false;
-  return std::ranges::any_of(one.in, [&](int id) {
-    const auto has = [&](const std::vector<int>& ids) {
-      return std::ranges::find(ids, id) != ids.end();
-    };
-    return (!changes || id != graph.state) && (has(other.in) || has(other.out));
-  });
+// Whether a node writes or changes in place what the other one reads or writes, wherever it lies.
+bool changes_what_is_used(const Graph& graph, const Node& one, const Node& other) {
+  const auto has = [](const std::vector<int>& ids, int id) {
+    return std::ranges::find(ids, id) != ids.end();
+  };
+  const auto is_used = [&](int id) { return has(other.in, id) || has(other.out, id); };
+  return std::ranges::any_of(one.out, is_used) || std::ranges::any_of(one.in, [&](int id) {
+           return changes(one.op, graph.value(id).role) && is_used(id);
+         });
 }
 
 // Every pair of nodes that may run side by side; returns how many pairs there are.
 std::size_t expect_apart(Graph graph, const std::string& what) {
   open_backend("ref")->choose_layouts(graph);
   const Lanes lanes = with_exchange_lane(two_lanes(graph), graph);
-  EXPECT_TRUE(lanes.used()) << what;
   EXPECT_LE(graph.nodes.size(), Nodes().size());
   const std::vector<std::size_t> workspaces(graph.nodes.size(), 5000);
   const MemoryPlan plan = plan_memory(graph, workspaces, lanes);
@@ -85,8 +85,8 @@ std::size_t expect_apart(Graph graph, const std::string& what) {
                    clashes(plan, first.written, second.read) ||
                    clashes(plan, second.written, first.read))
           << what << ": " << graph.nodes[a].title() << " and " << graph.nodes[b].title();
-      EXPECT_FALSE(share_what_changes(graph, graph.nodes[a], graph.nodes[b]) ||
-                   share_what_changes(graph, graph.nodes[b], graph.nodes[a]))
+      EXPECT_FALSE(changes_what_is_used(graph, graph.nodes[a], graph.nodes[b]) ||
+                   changes_what_is_used(graph, graph.nodes[b], graph.nodes[a]))
           << what << ": " << graph.nodes[a].title() << " and " << graph.nodes[b].title();
     }
   return side_by_side;
@@ -103,6 +103,31 @@ TEST(TwoLanes, NothingThatRunsSideBySideSharesMemory) {
       EXPECT_GE(expect_apart(testing_support::model_step(model.name, 4, options), what), 3U)
           << what << ": nothing overlaps";
     }
+}
+
+// Models drawn at random, in any precision, with recomputation, ranks and sums over steps.
+TEST(TwoLanes, NorDoesItInRandomModels) {
+  std::size_t side_by_side = 0;
+  for (std::uint32_t seed = 0; seed < 120; ++seed) {
+    testing_support::Dice dice(seed);
+    const Graph graph =
+        testing_support::RandomModel(seed, testing_support::Cancelling::any).build();
+    StepOptions options;
+    options.precision =
+        std::array{Precision::fp32, Precision::fp16, Precision::bf16}[dice.below(3)];
+    options.computes = [](const AnyOp&, const Types&) { return true; };
+    options.statistics = dice.below(3) == 0;
+    if (dice.below(3) == 0) options.recompute = testing_support::scopes_of(graph);
+    options.update.clip_norm = dice.below(2);
+    options.update.accumulate = 1 + dice.below(2);
+    options.update.average_decay = dice.below(3) == 0 ? 0.9 : 0;
+    options.update.replica.ranks = 1 + dice.below(2);
+    options.exchange = {.in_f32 = dice.below(2) == 0, .bucket_bytes = dice.below(3) * 500};
+    options.sync_norms = options.update.replica.ranks > 1 && dice.below(2) == 0;
+    options.shard_optimizer = options.update.replica.ranks > 1 && dice.below(3) == 0;
+    side_by_side += expect_apart(compile_step(graph, options), fmt::format("seed {}", seed));
+  }
+  EXPECT_GT(side_by_side, 2000U);
 }
 
 // One layer three times, with the gradients of its weight added up.

@@ -68,11 +68,12 @@ bool is_waiting(const Row& row) {
 }
 
 // Of a row's change, what its fastest steps do not show in proportion: it may be other work on the
-// machine, and a virtual machine's counters do not show what runs beside it on its host.
+// machine, and a virtual machine's counters do not show what runs beside it on its host. Both sides
+// as fast as halfway between them: the other way round the comparison has the same, negative.
 double unseen_by_fastest(const Row& row) {
   if (is_waiting(row) || row.fast.front() <= 0 || row.fast.back() <= 0) return 0;
-  return level_of(row.runs.back()) -
-         level_of(row.runs.front()) * row.fast.back() / row.fast.front();
+  const double half_way = std::sqrt(row.fast.back() / row.fast.front());
+  return level_of(row.runs.back()) / half_way - level_of(row.runs.front()) * half_way;
 }
 
 // By row. Of a step only what its cores do is stretched: its waiting for data has other causes.
@@ -124,8 +125,7 @@ std::vector<Scoped> test_all(const Sides& sides, const CompareOptions& options) 
   const std::vector<double> unseen = unseen_by_fastest(rows, sides, options);
   for (std::size_t r = 0; r < rows.size(); ++r)
     all.push_back(test_row(rows[r], sides, unseen[r], step_ns, options));
-  const double least =
-      std::max(options.least_share * all.front().change.before_ns, sides.resolution);
+  const double least = std::max(options.least_share * step_ns, sides.resolution);
   std::vector<Change*> family;
   std::vector<double> p;
   for (Scoped& scoped : all)

@@ -438,6 +438,32 @@ TEST(Compare, IsTheSameEveryTime) {
   EXPECT_EQ(a.verdict, b.verdict);
 }
 
+// Which run is named first decides about signs alone.
+TEST(Compare, IsMirroredWhereTheRunsChangePlaces) {
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    const double some = seed % 5;
+    const Planned plan{.slower = 1 + 0.3 * some,
+                       .speed = 1 + 0.1 * (seed % 3),
+                       .disturbed = 0.2 * some,
+                       .stretched = 1.4,
+                       .wait_us = 90 * some};
+    const Session a = planned({.disturbed = 0.3, .stretched = 1.2}, seed),
+                  b = planned(plan, 100 + seed);
+    const Comparison there = compare(a, b), back = compare(b, a);
+    ASSERT_EQ(there.changes.size(), back.changes.size());
+    for (const Change& change : there.changes) {
+      const auto same = std::ranges::find_if(back.changes, [&](const Change& other) {
+        return other.what == change.what && other.phase == change.phase;
+      });
+      ASSERT_NE(same, back.changes.end());
+      EXPECT_NEAR(change.low, -same->high, 1e-6) << change.what;
+      EXPECT_NEAR(change.high, -same->low, 1e-6) << change.what;
+      EXPECT_NEAR(change.p, same->p, 1e-9) << change.what;
+      EXPECT_EQ(change.is_significant, same->is_significant) << change.what;
+    }
+  }
+}
+
 TEST(Compare, IsATable) {
   const Comparison result = compare(planned({}, 1), planned({.slower = 1.5}, 2));
   const Table table = to_table(result);

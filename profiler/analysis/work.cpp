@@ -42,6 +42,13 @@ bool is_of_updates(std::string_view op) {
   return op == "update" || op == "update_all" || op == "lars" || op == "average";
 }
 
+// Whether the call does nothing in this one of the recorded steps, as no update of so many ends
+// with it.
+bool returns_at_once(const View& view, std::size_t update, std::uint64_t call, int step) {
+  return update > 1 && call < view.program.size() && is_of_updates(view.program[call].op) &&
+         view.session.steps[view.recorded.step(static_cast<std::size_t>(step))].step % update != 0;
+}
+
 struct CallEvent {  // of a call in a step
   std::uint32_t call = 0, step = 0;
   std::uint64_t ns = 0;
@@ -91,16 +98,11 @@ class Finder {
   }
 
  private:
-  bool returns_at_once(std::uint64_t call, int step) const {
-    return update_ > 1 && call < view_.program.size() && is_of_updates(view_.program[call].op) &&
-           session_.steps[steps_.step(static_cast<std::size_t>(step))].step % update_ != 0;
-  }
-
   CallTimes& of(std::uint64_t call) { return call < calls_ ? times_.calls[call] : times_.others; }
 
   void take(const Span& span) {
     const int step = steps_.at(span.begin_ns);
-    if (step < 0 || returns_at_once(span.arg, step)) return;
+    if (step < 0 || returns_at_once(view_, update_, span.arg, step)) return;
     CallTimes& times = of(span.arg);
     const std::uint64_t ns =
         span.end_ns - span.begin_ns - exchanges_.within(span.begin_ns, span.end_ns);
@@ -117,7 +119,7 @@ class Finder {
   void take(const Activity& activity, double divided_ns, const std::vector<bool>& tensor) {
     const int step = steps_.at(activity.start_ns);
     const std::uint64_t call = call_of(activity).value_or(calls_);
-    if (step < 0 || returns_at_once(call, step)) return;
+    if (step < 0 || returns_at_once(view_, update_, call, step)) return;
     const std::uint64_t ns = activity.end_ns - activity.start_ns;
     add(call, step, ns);
     CallTimes& times = of(call);
@@ -462,9 +464,12 @@ std::vector<KernelRow> host_kernels(const View& view, const std::vector<ProgramC
   const Session& session = view.session;
   const StepIndex& steps = view.recorded;
   const IntervalSet exchanges = exchanges_in_calls(view);
+  const std::size_t update = steps_per_update(session);
   std::map<std::string, KernelRow> by_name;
   for (const Span& span : session.spans) {
-    if (session.kind(span) != Kind::call || steps.at(span.begin_ns) < 0) continue;
+    if (session.kind(span) != Kind::call) continue;
+    const int step = steps.at(span.begin_ns);
+    if (step < 0 || returns_at_once(view, update, span.arg, step)) continue;
     const bool is_known = span.arg < calls.size() && !calls[span.arg].implementation.empty();
     const std::string& name = is_known ? calls[span.arg].implementation : session.name(span.name);
     take(span.end_ns - span.begin_ns - exchanges.within(span.begin_ns, span.end_ns), by_name[name]);

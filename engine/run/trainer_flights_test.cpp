@@ -72,8 +72,11 @@ Graph small_step() {
   return compile_step(g, {});
 }
 
+std::shared_ptr<Backend> device_of(std::uint64_t seed) {
+  return std::make_shared<testing_support::DeferredBackend>(open_backend("ref"), 2, seed);
+}
 std::shared_ptr<Backend> device() {
-  return std::make_shared<testing_support::DeferredBackend>(open_backend("ref"), 2);
+  return device_of(0);
 }
 
 // A run with an observer that may throw.
@@ -138,14 +141,15 @@ TEST(Flights, ReadTheBatchesOfAFeederOfOtherLaunches) {
   FlyingRun one_by_one(open_backend("ref"), 3);
   one_by_one.trainer({.epochs = 3}).run(one_by_one.progress, false);
   for (std::uint64_t groups = 1; groups <= 4; ++groups)
-    for (std::uint64_t steps = 1; steps <= 4; ++steps) {
-      FlyingRun run(device(), 1);
-      Feeder feeder(run.data, *run.backend, run.step.stream(), groups);
-      Trainer({.step = run.step, .data = feeder}, {.epochs = 3, .steps_per_launch = steps})
-          .run(run.progress, false);
-      EXPECT_EQ(run.weights(), one_by_one.weights())
-          << steps << " steps a launch, " << groups << " in the feeder";
-    }
+    for (std::uint64_t steps = 1; steps <= 4; ++steps)
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        FlyingRun run(device_of(seed), 1);
+        Feeder feeder(run.data, *run.backend, run.step.stream(), groups);
+        Trainer({.step = run.step, .data = feeder}, {.epochs = 3, .steps_per_launch = steps})
+            .run(run.progress, false);
+        EXPECT_EQ(run.weights(), one_by_one.weights())
+            << steps << " steps a launch, " << groups << " in the feeder, seed " << seed;
+      }
 }
 
 // While the next launch's batches are taken.

@@ -402,7 +402,8 @@ Table findings_table(const Analysis& analysis) {
               {}};
   for (const Finding& finding : analysis.findings)
     table.rows.push_back({finding.key, finding.text, finding.evidence, finding.advice,
-                          known(finding.flag), known(finding.gain_ns), known(finding.gain_least_ns),
+                          known(finding.flag), known(finding.gain_ns),
+                          finding.gain_most_ns > 0 ? Cell(finding.gain_least_ns) : Cell(),
                           known(finding.gain_most_ns), known(finding.run_gain_ns)});
   return table;
 }

@@ -160,7 +160,8 @@ TEST(Tables, ShowTheLoaderAndItsReplay) {
 TEST(Tables, ShowFindingsAndSamples) {
   Analysis analysis;
   analysis.findings = {{"data-wait", "Steps wait.", "12 of 41 ms", "use more", "--workers 6", 12e6},
-                       {"x", "y", "z", "w", "", 0}};
+                       {"x", "y", "z", "w", "", 0},
+                       {"r", "a range", "", "", "", 5e6, 0, 9e6}};
   SessionBuilder builder;
   builder.sample("cpu %", 1, 50).sample("cpu %", 2, 100).sample("cpu %", 3, 60);
   builder.sample("process rss bytes", 1, 7e9);
@@ -169,6 +170,8 @@ TEST(Tables, ShowFindingsAndSamples) {
   EXPECT_EQ(shown_cell(findings, 0, "gain_ns"), "12.0 ms");
   EXPECT_EQ(shown_cell(findings, 1, "gain_ns"), "-");
   EXPECT_EQ(shown_cell(findings, 1, "flag"), "-");
+  EXPECT_EQ(shown_cell(findings, 1, "gain_least_ns"), "-");
+  EXPECT_EQ(shown_cell(findings, 2, "gain_least_ns"), "0 ns") << "a range from 0";
   const Table samples = table(all, "samples");
   ASSERT_EQ(samples.rows.size(), 2U);
   EXPECT_EQ(shown_cell(samples, 0, "min"), "50");

@@ -86,7 +86,7 @@ Bf16Isa bf16_isa() {
 }
 
 std::string cpu_isa_text() {
-  const std::string used = text_of(cpu_isa(), bf16_isa());
+  std::string used = text_of(cpu_isa(), bf16_isa());
   if (!limit().isa) return used;
   const std::string best = text_of(best_cpu_isa(), best_bf16_isa());
   return used == best ? used : used + " by WARPSTEP_CPU_ISA, of " + best;

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <ranges>
 #include <utility>
 
 namespace warpstep::record {
@@ -216,8 +217,8 @@ void notify_begin(std::uint32_t name, Kind kind, std::uint64_t arg) noexcept {
 }
 
 void notify_end(Kind kind) noexcept {
-  for (auto slot = listeners.rbegin(); slot != listeners.rend(); ++slot)
-    if (const Listener* listener = slot->load(std::memory_order_acquire)) listener->end(kind);
+  for (const auto& slot : listeners | std::views::reverse)
+    if (const Listener* listener = slot.load(std::memory_order_acquire)) listener->end(kind);
 }
 
 }  // namespace detail

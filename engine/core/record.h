@@ -125,8 +125,8 @@ class Span {
   void finish(std::uint64_t end_ns) noexcept;
 
   std::uint32_t mode_ = 0;
-  union {  // filled by begin(): where mode_ is 0 it costs nothing
-    Entry entry_;
+  union {          // filled by begin(): where mode_ is 0 it costs nothing
+    Entry entry_;  // NOLINT(readability-identifier-naming): private, as its union is
   };
 };
 

@@ -262,8 +262,8 @@ void place_tensors(const std::string& path, Header& header, std::uint64_t data_b
 // `path`.
 Header parse_header(const std::string& path, std::string_view text, std::uint64_t data_bytes) {
   HeaderEvents events(path, text);
-  const char* const end = text.data() + text.size();
-  nlohmann::json::sax_parse(CountingIterator{text.data(), events.furthest()},
+  const char *const begin = text.data(), *const end = begin + text.size();
+  nlohmann::json::sax_parse(CountingIterator{begin, events.furthest()},
                             CountingIterator{end, events.furthest()}, &events);
   Header header = events.take();
   place_tensors(path, header, length_bytes + text.size(), data_bytes);

@@ -124,7 +124,7 @@ Order Search::pillars(const Placement& placement) const {
   };
   for (std::size_t i = 0; i < bytes_.size(); ++i)
     if (end(placement, i) == placement.bytes) take(i);
-  for (std::size_t k = 0; k < found.size(); ++k)
+  for (std::size_t k = 0; k < found.size(); ++k)  // NOLINT(modernize-loop-convert): `found` grows
     for (std::size_t i = 0; i < bytes_.size(); ++i)
       if (bytes_[i] > 0 && end(placement, i) == placement.offsets[found[k]] && meet(i, found[k]))
         take(i);

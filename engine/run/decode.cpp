@@ -241,7 +241,8 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& samplin
   for (const Candidate& candidate : candidates) {
     if (candidate.weight == 0) continue;
     chosen = candidate.token;
-    if ((left -= candidate.weight) < 0) break;
+    left -= candidate.weight;
+    if (left < 0) break;
   }
   return chosen;
 }

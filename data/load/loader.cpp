@@ -36,7 +36,7 @@ class Heap : public SlotMemory {
   }
 };
 
-const LoaderOptions& checked(const LoaderOptions& options) {
+LoaderOptions checked(LoaderOptions options) {
   if (options.workers < 0 || options.workers > max_workers)
     fail<UsageError>("{} data workers: must be from 1 to {}, or 0 to choose", options.workers,
                      max_workers);

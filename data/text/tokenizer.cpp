@@ -173,7 +173,7 @@ class BytePairTokenizer final : public Tokenizer {
 
 class CharacterTokenizer final : public Tokenizer {
  public:
-  explicit CharacterTokenizer(std::u32string characters) {
+  explicit CharacterTokenizer(std::u32string_view characters) {
     ascii_.fill(-1);
     for (const char32_t character : characters) {
       const auto id = static_cast<std::int32_t>(texts_.size());
@@ -255,8 +255,8 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer() {
   return make_byte_pair_tokenizer(std::move(vocabulary));
 }
 
-std::unique_ptr<Tokenizer> make_character_tokenizer(std::u32string characters) {
-  return std::make_unique<CharacterTokenizer>(std::move(characters));
+std::unique_ptr<Tokenizer> make_character_tokenizer(std::u32string_view characters) {
+  return std::make_unique<CharacterTokenizer>(characters);
 }
 
 BytePairVocabulary byte_pair_vocabulary(std::span<const std::array<std::int32_t, 2>> merges) {

@@ -85,7 +85,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();  // id = byte, vocabulary 256
 
 // An id per character, in the order of `characters`, each once. Text that is not UTF-8 or has other
 // characters cannot be encoded.
-std::unique_ptr<Tokenizer> make_character_tokenizer(std::u32string characters);
+std::unique_ptr<Tokenizer> make_character_tokenizer(std::u32string_view characters);
 
 // Writes tokenizer.json, atomically.
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& path);

@@ -140,7 +140,8 @@ class TokenizerReader {
   // Absent, null, false, 0 or empty: nothing that changes how text is encoded.
   void require_absent(const PlainJson& object, const char* key) const {
     const PlainJson& value = optional_member(object, key);
-    if (value.is_null() || value == false || value == 0 || value == "") return;
+    if (value.is_null() || value == false || value == 0) return;
+    if (value.is_string() && text_of(object, key).empty()) return;
     unsupported("has a '{}', which is not supported", key);
   }
   void check_byte_level(const PlainJson& pre_tokenizer) const {
@@ -230,7 +231,7 @@ class TokenizerReader {
         refuse("the token '{}' is not one character", shown(*text));
       all += first.code;
     }
-    return make_character_tokenizer(std::move(all));
+    return make_character_tokenizer(all);
   }
 
   std::string bytes_of_token(const std::string& token) const {

@@ -6,9 +6,11 @@
 namespace warpstep::data {
 
 std::span<const CharacterRange> character_ranges() {
+  // NOLINTBEGIN(readability-identifier-naming): of one column in the table
   constexpr auto L = CharacterClass::letter;
   constexpr auto N = CharacterClass::number;
   constexpr auto S = CharacterClass::space;
+  // NOLINTEND(readability-identifier-naming)
   // clang-format off
   static constexpr std::array<CharacterRange, 792> ranges{{
 {0x00009, 0x0000d, S}, {0x00020, 0x00020, S}, {0x00030, 0x00039, N}, {0x00041, 0x0005a, L},

@@ -44,9 +44,11 @@ def main():
 namespace warpstep::data {{
 
 std::span<const CharacterRange> character_ranges() {{
+  // NOLINTBEGIN(readability-identifier-naming): of one column in the table
   constexpr auto L = CharacterClass::letter;
   constexpr auto N = CharacterClass::number;
   constexpr auto S = CharacterClass::space;
+  // NOLINTEND(readability-identifier-naming)
   // clang-format off
   static constexpr std::array<CharacterRange, {len(items)}> ranges{{{{
 {chr(10).join(lines)}

@@ -13,13 +13,14 @@ namespace {
 constexpr std::uint64_t most_written_tokens = std::uint64_t{1}
                                               << 40;  // reserves its digits in headers
 
-const TokenFileOptions& checked(const std::string& path, const TokenFileOptions& options) {
-  if (options.format == TokenFormat::headless && token_type(options.vocabulary) != StoredType::u16)
+StoredType type_of(const std::string& path, const TokenFileOptions& options) {
+  const StoredType type = token_type(options.vocabulary);
+  if (options.format == TokenFormat::headless && type != StoredType::u16)
     fail<UsageError>(
         "{}: nanoGPT's format has 2 bytes per token, too few for a vocabulary of {}; use another "
         "format",
         path, options.vocabulary);
-  return options;
+  return type;
 }
 
 }  // namespace
@@ -38,7 +39,7 @@ std::string token_file_name(std::string_view split, TokenFormat format) {
 TokenWriter::TokenWriter(std::string path, TokenFileOptions options)
     : path_(std::move(path)),
       options_(std::move(options)),
-      type_(token_type(checked(path_, options_).vocabulary)),
+      type_(type_of(path_, options_)),
       beginning_bytes_(beginning(most_written_tokens).size()),
       file_(path_, beginning_bytes_) {}
 

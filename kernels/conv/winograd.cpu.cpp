@@ -280,9 +280,9 @@ struct TileSums {
 // transform its tiles together and then divide the positions among themselves.
 struct Sharing {
   TileSums sums;
-  std::int64_t parts;  // sums of their own
+  std::int64_t parts = 1;  // sums of their own
 
-  Sharing(const Winograd& w, std::int64_t threads) : sums{w, 0}, parts(1) {
+  Sharing(const Winograd& w, std::int64_t threads) : sums{w, 0} {
     constexpr std::int64_t of_thread = 256 << 10, of_all = 8 << 20, least = 48;
     const std::int64_t each = std::clamp<std::int64_t>(of_thread / floats_per_tile(w), least, 256);
     const std::int64_t most = std::max(least, of_all / floats_per_tile(w));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "engine/core/bf16.h"
 #include "engine/core/cpu_isa.h"
@@ -111,11 +112,12 @@ class Cpu final : public Backend {
       fail<DeviceError>("cpu: cannot allocate {:.1f} MiB of memory; use a smaller --batch",
                         static_cast<double>(bytes) / (1 << 20));
     // Huge pages save a step thousands of page-table walks; without them small pages work, too.
-    auto* aligned = reinterpret_cast<std::byte*>(
-        (reinterpret_cast<std::uintptr_t>(memory) + huge_page_bytes - 1) / huge_page_bytes *
-        huge_page_bytes);
+    void* aligned = memory;
+    std::size_t room = rounded + huge_page_bytes;
+    std::align(huge_page_bytes, rounded, aligned, room);
     if (bytes >= huge_page_bytes) madvise(aligned, rounded, MADV_HUGEPAGE);
-    return {aligned, [memory, rounded](std::byte*) { munmap(memory, rounded + huge_page_bytes); }};
+    return {static_cast<std::byte*>(aligned),
+            [memory, rounded](std::byte*) { munmap(memory, rounded + huge_page_bytes); }};
   }
 
   void begin_step() const override { cpu::begin_step(threads_); }

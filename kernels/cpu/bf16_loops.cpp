@@ -202,7 +202,7 @@ __attribute__((noinline)) void amx_tile_of(const Bf16Tile& t) {
 }
 
 inline void amx_tiles(const Bf16Tile& t) {
-  typedef void (*Run)(const Bf16Tile&);
+  using Run = void (*)(const Bf16Tile&);
   static constexpr Run runs[2][2] = {{amx_tile_of<1, 1>, amx_tile_of<1, 2>},
                                      {amx_tile_of<2, 1>, amx_tile_of<2, 2>}};
   runs[t.rows > 16][t.columns > 16](t);
@@ -264,7 +264,7 @@ __attribute__((noinline)) void finish_tile_of(const Bf16TileEnd& t) {
 }
 
 inline void finish_tile(const Bf16TileEnd& t) {
-  typedef void (*Run)(const Bf16TileEnd&);
+  using Run = void (*)(const Bf16TileEnd&);
   static constexpr Run runs[2][2][2] = {
       {{finish_tile_of<false, false, false>, finish_tile_of<false, false, true>},
        {finish_tile_of<false, true, false>, finish_tile_of<false, true, true>}},

@@ -48,11 +48,11 @@ inline __attribute__((always_inline)) void rectify(Floats& x) {
 // The compiler splits them where the instruction set has only narrower registers.
 template <std::size_t lanes>
 struct VectorOf {
-  typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
-  typedef std::int32_t Ints __attribute__((vector_size(lanes * sizeof(std::int32_t))));
-  typedef std::uint32_t Words __attribute__((vector_size(lanes * sizeof(std::uint32_t))));
-  typedef std::uint16_t Halves __attribute__((vector_size(lanes * sizeof(std::uint16_t))));
-  typedef std::uint8_t Bytes __attribute__((vector_size(lanes)));
+  using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
+  using Ints [[gnu::vector_size(lanes * sizeof(std::int32_t))]] = std::int32_t;
+  using Words [[gnu::vector_size(lanes * sizeof(std::uint32_t))]] = std::uint32_t;
+  using Halves [[gnu::vector_size(lanes * sizeof(std::uint16_t))]] = std::uint16_t;
+  using Bytes [[gnu::vector_size(lanes)]] = std::uint8_t;
 };
 template <class Floats, class T>
 inline __attribute__((always_inline)) void load_stored(Floats& vector, const T* from) {

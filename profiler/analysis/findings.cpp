@@ -10,15 +10,15 @@
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
-Facts::Facts(const View& view_, const Analysis& analysis_)
-    : view(view_),
-      session(view_.session),
-      analysis(analysis_),
-      options(view_.options),
-      step_ns(analysis_.breakdown.step_ns),
-      steps(static_cast<double>(std::max<std::size_t>(1, analysis_.breakdown.counted))),
-      on_host(view_.session.computes_on_host()),
-      waits_for_data(analysis_.stall.is_stalled) {}
+Facts::Facts(const View& view, const Analysis& analysis)
+    : view(view),
+      session(view.session),
+      analysis(analysis),
+      options(view.options),
+      step_ns(analysis.breakdown.step_ns),
+      steps(static_cast<double>(std::max<std::size_t>(1, analysis.breakdown.counted))),
+      on_host(view.session.computes_on_host()),
+      waits_for_data(analysis.stall.is_stalled) {}
 
 namespace {
 

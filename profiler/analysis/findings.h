@@ -14,7 +14,7 @@ namespace warpstep::profiler {
 
 // The input of the rules.
 struct Facts {
-  Facts(const View& view_, const Analysis& analysis_);
+  Facts(const View& view, const Analysis& analysis);
   Facts(View&&, const Analysis&) = delete;  // it refers to the view
 
   const View& view;

@@ -132,7 +132,8 @@ int fewer_threads(const Facts& facts, double free_cores) {
 
 std::string with_delays(std::string evidence, const Contention& lost) {
   const std::string delays = delays_text(lost);
-  return delays.empty() ? evidence : evidence + "; " + delays;
+  if (!delays.empty()) evidence += "; " + delays;
+  return evidence;
 }
 
 void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {

@@ -16,8 +16,9 @@ constexpr const char* not_recorded = "not recorded";
 
 std::string value_text(const Json& value) {
   if (value.is_null()) return not_recorded;
-  if (value == "" || value == Json::array()) return "none";
-  return value.is_string() ? value.get<std::string>() : printed(value);
+  std::string text = value.is_string() ? value.get<std::string>() : printed(value);
+  if (text.empty() || value == Json::array()) return "none";
+  return text;
 }
 
 // Collects every field that is not the same on both sides, by the path that leads to it.

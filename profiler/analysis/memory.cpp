@@ -10,7 +10,7 @@ namespace {
 
 // A plan without kinds still has workspaces and gradients by their names.
 std::string kind_of(const Json& buffer, const std::string& name) {
-  const std::string kind = fields::text(buffer, "kind");
+  std::string kind = fields::text(buffer, "kind");
   if (!kind.empty()) return kind;
   if (name.ends_with(" workspace")) return "workspace";
   return name.starts_with("d_") ? "gradient" : "activation";

@@ -26,7 +26,7 @@ std::int64_t offset(const PeerClock& look) {
 
 // Each with a shorter round trip than all before it, in this order: one that is both closer to the
 // middle and longer makes no better line.
-std::vector<PeerClock> falling(std::vector<PeerClock> looks) {
+std::vector<PeerClock> falling(const std::vector<PeerClock>& looks) {
   std::vector<PeerClock> kept;
   for (const PeerClock& look : looks)
     if (kept.empty() || look.round_trip_ns < kept.back().round_trip_ns) kept.push_back(look);
@@ -297,7 +297,7 @@ Exchanges exchanges_of(const Session& session) {
           static_cast<double>(end_ns - begin_ns);
   };
   for (const Span& span : session.spans)
-    if (const std::string name(session.name(span.name)); is_communication(name))
+    if (const std::string& name = session.name(span.name); is_communication(name))
       if (session.computes_on_host()) add(name, span.begin_ns, span.end_ns);
   for (const Activity& activity : session.activities)
     if (activity.what == What::kernel && is_communication(session.name(activity.name)))
@@ -476,12 +476,12 @@ Table ranks_table(const RanksView& view) {
     std::vector<Cell> row{
         std::int64_t{rank.rank}, rank.host,     cell(std::uint64_t{rank.slowest}), rank.own_ns,
         rank.excess_ns,          rank.behind_ns};
-    for (const std::uint64_t ns : rank.mean) row.push_back(static_cast<double>(ns));
-    row.push_back(rank.hidden_ns);
-    row.push_back(static_cast<double>(rank.clock.offset_ns));
+    for (const std::uint64_t ns : rank.mean) row.emplace_back(static_cast<double>(ns));
+    row.emplace_back(rank.hidden_ns);
+    row.emplace_back(static_cast<double>(rank.clock.offset_ns));
     row.emplace_back();
     if (rank.clock.error_ns) row.back() = static_cast<double>(*rank.clock.error_ns);
-    row.push_back(rank.clock.how);
+    row.emplace_back(rank.clock.how);
     table.rows.push_back(std::move(row));
   }
   return table;

@@ -12,7 +12,7 @@
 namespace warpstep::profiler {
 
 std::string phase_of(const Json& call) {
-  const std::string phase = fields::text(call, "phase");
+  std::string phase = fields::text(call, "phase");
   if (phase == "dgrad") return "data_grad";
   if (phase == "wgrad") return "weight_grad";
   return phase;
@@ -232,16 +232,16 @@ const Activity* Launches::find(std::uint32_t correlation) const {
   return found == by_correlation_.end() ? nullptr : &session_.activities[found->second];
 }
 
-View::View(const Session& session_)
-    : session(session_),
-      options(fields::child(session_.stamp, "options")),
-      trainer(trainer_thread(session_)),
-      program(program_calls(session_)),
-      windows(traced_windows(session_, trainer)),
-      recorded(session_, steps_of(session_, windows)),
+View::View(const Session& session)
+    : session(session),
+      options(fields::child(session.stamp, "options")),
+      trainer(trainer_thread(session)),
+      program(program_calls(session)),
+      windows(traced_windows(session, trainer)),
+      recorded(session, steps_of(session, windows)),
       counted(recorded.steps()),
-      launches(session_),
-      metrics(session_) {
+      launches(session),
+      metrics(session) {
   if (counted.empty()) {
     windows = complete_windows(session);
     counted = steps_of(session, windows);

@@ -105,7 +105,7 @@ class Launches {
 // A session and what all analyses look up in it, found once. Implicit, so that a single question
 // can be asked of a session: break_down(session). The session must outlive it.
 struct View {
-  View(const Session& session_);
+  View(const Session& session);
 
   const Session& session;
   const Json& options;  // of the command line, _ for -

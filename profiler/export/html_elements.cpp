@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <ranges>
 #include <set>
 
 #include "engine/core/json_text.h"
@@ -445,21 +446,20 @@ class Plot {
 
   std::string points() const {
     std::string html;
-    for (std::size_t i = 0; i < calls_.size(); ++i) {
-      const CallRow& call = *calls_[i];
-      const Phase& phase = phase_of(call);
+    for (const CallRow* const call : calls_) {
+      const Phase& phase = phase_of(*call);
       // Area by share, but never too small to be hit.
-      const double size = 0.8 + 1.6 * std::sqrt(std::clamp(call.share, 0.0, 1.0));
-      const double x = x_.place(call.flops / call.bytes), y = down(call.flops_per_second);
+      const double size = 0.8 + 1.6 * std::sqrt(std::clamp(call->share, 0.0, 1.0));
+      const double x = x_.place(call->flops / call->bytes), y = down(call->flops_per_second);
       html += fmt::format(
           "<svg x=\"{}\" y=\"{:.1f}\" width=\"1\" height=\"1\" class=\"mark\"><path class=\"{}\" "
           "transform=\"scale({:.2f})\" d=\"{}\"><title>{}</title></path></svg>\n",
           percent(x), y, phase.css, size, phase.mark,
           escaped(fmt::format(
-              "{}, {}: {}, {}{}", call.title, phase.title, quantity(call.median_ns, Unit::ns),
-              quantity(call.flops_per_second, Unit::per_second_flops),
-              call.of_peak > 0 ? ", " + quantity(call.of_peak, Unit::share) + " of its peak"
-                               : "")));
+              "{}, {}: {}, {}{}", call->title, phase.title, quantity(call->median_ns, Unit::ns),
+              quantity(call->flops_per_second, Unit::per_second_flops),
+              call->of_peak > 0 ? ", " + quantity(call->of_peak, Unit::share) + " of its peak"
+                                : "")));
     }
     return html;
   }
@@ -477,10 +477,10 @@ Table points_table(const std::vector<const CallRow*>& calls) {
                           {"intensity", "FLOP per byte"},
                           {"flops_per_second", "rate", Unit::per_second_flops},
                           {"of_peak", "of peak", Unit::share}}};
-  for (auto call = calls.rbegin(); call != calls.rend(); ++call)
-    table.rows.push_back({(*call)->title, (*call)->phase, (*call)->flops / (*call)->bytes,
-                          (*call)->flops_per_second,
-                          (*call)->of_peak > 0 ? Cell((*call)->of_peak) : Cell()});
+  for (const CallRow* const call : calls | std::views::reverse)
+    table.rows.push_back({call->title, call->phase, call->flops / call->bytes,
+                          call->flops_per_second,
+                          call->of_peak > 0 ? Cell(call->of_peak) : Cell()});
   return table;
 }
 

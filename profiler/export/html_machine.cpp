@@ -226,7 +226,7 @@ std::string value_text(const std::string& name, double value) {
   if (ends(" bytes")) return quantity(value, Unit::bytes);
   if (ends(" %")) return fmt::format("{:.0f} %", value);
   const std::size_t unit = name.rfind(' ');
-  const std::string number =
+  std::string number =
       std::abs(value) < 1000 ? fmt::format("{:.3g}", value) : quantity(value, Unit::count);
   for (const std::string_view known : {" W", " C", " MHz"})
     if (ends(known)) return number + " " + (known == " C" ? "\u00b0C" : name.substr(unit + 1));

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <string>
 #include <string_view>
@@ -309,8 +310,8 @@ class Builder {
   // By the call's middle: CUPTI's clock and the host's agree to less than a us, not to the ns.
   std::uint64_t owner(const KinetoSlice& call, const std::vector<std::size_t>& stack) const {
     std::uint64_t annotation = 0;
-    for (auto it = stack.rbegin(); it != stack.rend(); ++it) {
-      const KinetoSlice& outer = result_.slices[*it];
+    for (const std::size_t at : stack | std::views::reverse) {
+      const KinetoSlice& outer = result_.slices[at];
       if (outer.end_ns < call.begin_ns + (call.end_ns - call.begin_ns) / 2) continue;
       if (outer.kind == SliceKind::op) return outer.external_id;
       if (annotation == 0) annotation = outer.external_id;

@@ -20,8 +20,8 @@ namespace warpstep::profiler {
 class Findings {
  public:
   // `rule` keeps the order and joins what is alike; `text` is of the first one.
-  void add(int rule, std::string text) {
-    const auto [found, is_new] = by_rule_.try_emplace(rule, std::move(text), 0);
+  void add(int rule, const std::string& text) {
+    const auto [found, is_new] = by_rule_.try_emplace(rule, text, 0);
     if (!is_new) ++found->second.second;
   }
   std::vector<std::string> sentences() const;

@@ -219,7 +219,7 @@ class Writer {
             .varint(clocks::primary, clocks::realtime)));
   }
 
-  void describe_track(ProtoMessage track) {
+  void describe_track(const ProtoMessage& track) {
     packets_.describe(ProtoMessage().message(packet::track_descriptor, track));
   }
 

@@ -184,7 +184,7 @@ std::string cost_text(const Trust& trust) {
   const auto of_step = [](double share, double ns) {
     return fmt::format("{} of a step ({})", quantity(share, Unit::share), quantity(ns, Unit::ns));
   };
-  const std::string found = of_step(trust.overhead_share, trust.overhead_ns);
+  std::string found = of_step(trust.overhead_share, trust.overhead_ns);
   switch (trust.cost) {
     case Trust::Cost::unknown:
       return fmt::format("not known for device records; of spans {}", found);

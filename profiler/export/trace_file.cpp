@@ -81,7 +81,7 @@ std::string gzipped(std::string_view text) {
 }
 
 std::string read_trace_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const std::string packed = read_file(path, max_bytes);
+  std::string packed = read_file(path, max_bytes);
   if (!packed.starts_with("\x1f\x8b")) return packed;
   // By the descriptor that gzopen holds, and not from memory: zlib's own reader knows files of
   // several members.

@@ -34,7 +34,8 @@ void on_begin(std::uint32_t, record::Kind kind, std::uint64_t arg) noexcept {
 
 void on_end(record::Kind kind) noexcept {
   if (kind != record::Kind::call || stack.depth == 0) return;  // 0: began before follow()
-  if (--stack.depth >= stack.open.size() || !stack.open[stack.depth].pushed) return;
+  --stack.depth;
+  if (stack.depth >= stack.open.size() || !stack.open[stack.depth].pushed) return;
   if (const CuptiApi* api = followed.load(std::memory_order_acquire))
     api->pop_external(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, nullptr);
 }

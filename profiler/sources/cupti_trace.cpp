@@ -215,7 +215,7 @@ std::string Tracer::attach(const DeviceTraceOptions& options, std::vector<std::s
     return explain_failure(api_, "cuptiActivityRegisterCallbacks", result);
   }
   if (!calls::follow(api_))
-    missing.push_back("kernels are not assigned to calls: too many listeners to spans");
+    missing.emplace_back("kernels are not assigned to calls: too many listeners to spans");
   if (options.dump.empty()) return {};
   try {
     auto dump = std::make_unique<DumpWriter>(options.dump);

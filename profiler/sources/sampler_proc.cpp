@@ -196,7 +196,7 @@ std::string value_of(std::string_view text, std::string_view key, char separator
 }
 
 std::string cpu_model(std::string_view cpuinfo) {
-  const std::string model = value_of(cpuinfo, "model name", ':');
+  std::string model = value_of(cpuinfo, "model name", ':');
   const std::string implementer = value_of(cpuinfo, "CPU implementer", ':');
   if (!model.empty() || implementer.empty()) return model;
   return fmt::format("Arm, implementer {}, part {}", implementer,

@@ -42,9 +42,10 @@ std::size_t wanted_sets(double bytes, const Device& device) {
 std::size_t find_call(const Program& program, const Graph& graph, std::size_t wanted) {
   std::size_t expected = 0, call = 0;
   for (const Node& node : program.graph().nodes) {
-    if (expected < graph.nodes.size() && node.op == graph.nodes[expected].op &&
-        expected++ == wanted)
-      return call;
+    if (expected < graph.nodes.size() && node.op == graph.nodes[expected].op) {
+      if (expected == wanted) return call;
+      ++expected;
+    }
     if (!is_view(node.op)) ++call;
   }
   fail<Error>("{} has no call for {}", program.backend().name(), graph.nodes[wanted].title());

@@ -36,9 +36,9 @@ bool add_plugin(const PluginLibrary& library);
 
 // In one source file of the plugin: WARPSTEP_PLUGIN(models), where `models` is a static array of
 // Model.
-#define WARPSTEP_PLUGIN(array)                                     \
-  extern "C" const warpstep::models::Plugin* warpstep_plugin();    \
-  extern "C" const warpstep::models::Plugin* warpstep_plugin() {   \
-    static const warpstep::models::Plugin plugin{.models = array}; \
-    return &plugin;                                                \
+#define WARPSTEP_PLUGIN(array)                                       \
+  extern "C" const warpstep::models::Plugin* warpstep_plugin();      \
+  extern "C" const warpstep::models::Plugin* warpstep_plugin() {     \
+    static const warpstep::models::Plugin plugin{.models = (array)}; \
+    return &plugin;                                                  \
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <span>
 #include <utility>
 
@@ -156,13 +157,13 @@ void draw_series(const Canvas& canvas, const Panel& panel, const Series& series,
 void draw_legend(const Canvas& canvas, const Panel& panel) {
   double right = panel.left + panel.width;
   const double y = panel.top - 14;
-  for (auto series = panel.series.rbegin(); series != panel.series.rend(); ++series) {
-    if (series->points.empty()) continue;
+  for (const Series& series : panel.series | std::views::reverse) {
+    if (series.points.empty()) continue;
     canvas.color(ink);
-    right -= canvas.text(right, y, series->name, 12, 1) + 6;
-    take_pen(canvas, *series);
+    right -= canvas.text(right, y, series.name, 12, 1) + 6;
+    take_pen(canvas, series);
     canvas.line(right - 24, y - 4, right, y - 4);
-    canvas.marker(right - 12, y - 4, series->mark);
+    canvas.marker(right - 12, y - 4, series.mark);
     right -= 24 + 16;
   }
 }

@@ -106,7 +106,7 @@ std::string typed(const Json& value) {
 // What config.json writes for an option that has no value: it cannot be typed.
 bool is_unset(const Json& value) {
   return value.is_null() || value.is_object() || (value.is_array() && value.empty()) ||
-         (value.is_number() && value < 0) || value == "";
+         (value.is_number() && value < 0) || typed(value).empty();
 }
 
 // Of two options, each in place of the other.

@@ -39,7 +39,7 @@ struct ExportRequest {
 // Beside the session, unless it was said; further sessions of a run directory have their own.
 fs::path folder_of(const ExportRequest& request, const ProfiledRun& run) {
   if (!request.out.empty()) return request.out;
-  const fs::path folder = run.directory() / "trace";
+  fs::path folder = run.directory() / "trace";
   remove_link(folder);
   if (run.file.filename() == "session.prof") return folder;
   remove_link(folder / run.file.stem());

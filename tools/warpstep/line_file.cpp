@@ -85,7 +85,8 @@ void keep_lines(const std::filesystem::path& path, const std::function<bool(cons
   write_atomically(path, kept);
 }
 
-BadSampleLog::BadSampleLog(std::filesystem::path file, const Source& training, const Source& test)
+BadSampleLog::BadSampleLog(const std::filesystem::path& file, const Source& training,
+                           const Source& test)
     : file_(file),
       training_{"train", training.loader.get(), 0},
       test_{"test", test.loader.get(), 0} {

@@ -44,7 +44,7 @@ void keep_lines(const std::filesystem::path& path, const std::function<bool(cons
 
 class BadSampleLog final : public TrainObserver {
  public:
-  BadSampleLog(std::filesystem::path file, const Source& training, const Source& test);
+  BadSampleLog(const std::filesystem::path& file, const Source& training, const Source& test);
   ~BadSampleLog() override;  // writes the last ones of a run that failed
 
   void on_step(const StepRecord& record) override;

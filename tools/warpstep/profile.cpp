@@ -80,7 +80,7 @@ std::uint64_t milliseconds_of(const std::string& text) {
 Check pid() {
   Check check = whole_number(1, 4'194'304);
   check.problem = [is_number = check.problem](const std::string& text) -> std::string {
-    const std::string problem = is_number(text);
+    std::string problem = is_number(text);
     std::error_code none;
     if (problem.empty() || (text.find('/') == text.npos && !std::filesystem::exists(text, none)))
       return problem;

@@ -149,9 +149,9 @@ std::string after_data_error(const fs::path& run) {
 // The last checkpoint of a diverged run, and how to find the cause.
 std::string after_divergence(const fs::path& run, bool check_numerics) {
   const std::vector<fs::path> saved = checkpoints(run);
-  const std::string last =
-      saved.empty() ? "; no checkpoint was saved before"
-                    : fmt::format("; the last checkpoint saved is {}", saved.back().string());
+  std::string last = saved.empty()
+                         ? "; no checkpoint was saved before"
+                         : fmt::format("; the last checkpoint saved is {}", saved.back().string());
   if (check_numerics) return last;
   return last + (saved.empty()
                      ? ". The first call whose result is not finite is named by the same command "

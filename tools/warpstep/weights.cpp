@@ -60,9 +60,9 @@ int convert(const Request& request) {
   add(report.renamed, "renamed");
   add(report.dropped, "of the optimiser left out");
   if (report.averaged > 0)
-    parts.push_back("of the average of the weights");
+    parts.emplace_back("of the average of the weights");
   else if (request.drop_optimizer && report.averages > 0)
-    parts.push_back("of the weights without their average");
+    parts.emplace_back("of the weights without their average");
   fmt::print("{}: {}\n", request.out, fmt::join(parts, ", "));
   if (report.infinite > 0) say("{}\n", infinite_warning(report.infinite, request.type));
   return done;

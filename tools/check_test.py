@@ -127,10 +127,12 @@ finally:
         files = [check_tiers.ROOT / "engine/core/error.cpp"], [check_tiers.ROOT / "engine/core/cpus.cpp"]
         with unittest.mock.patch.object(check_tiers, "files_to_tidy", lambda _: files), \
                 unittest.mock.patch.object(check_tiers, "run", lambda command, **_: ran.append(command) or unittest.mock.Mock(returncode=0)), \
-                unittest.mock.patch.dict(os.environ, {"TIDY": "clang-tidy-19"}):
+                unittest.mock.patch.dict(os.environ, {"TIDY": "clang-tidy-19", "CXX": "g++"}):
             result = check_tiers.run_tidy(builds)
         self.assertIn("-DCMAKE_UNITY_BUILD=OFF", asked[0][2])
         self.assertEqual([command[-1] for command in ran], [str(files[0][0])])
+        of_gcc = next(word for word in ran[0] if "-idirafter" in word)
+        self.assertTrue(pathlib.Path(of_gcc.partition("-idirafter")[2], "omp.h").is_file(), of_gcc)
         self.assertEqual((result.passed, result.failed), (1, 1))
         self.assertIn("engine/core/cpus.cpp: no command compiles it", result.notes[0])
 

@@ -71,7 +71,7 @@ constexpr std::int64_t in_groups(std::int64_t count) {
 
 WARPSTEP_LOOP float largest_loop(const float* s, std::int64_t count, float largest) {
   float lanes[group];
-  for (std::int64_t l = 0; l < group; ++l) lanes[l] = largest;
+  for (float& lane : lanes) lane = largest;
   for (std::int64_t j = 0; j < count; j += group)
     for (std::int64_t l = 0; l < group; ++l) lanes[l] = s[j + l] > lanes[l] ? s[j + l] : lanes[l];
   for (const float lane : lanes) largest = lane > largest ? lane : largest;

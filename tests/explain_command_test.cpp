@@ -93,7 +93,7 @@ TEST(ExplainCommand, SpeaksJson) {
   EXPECT_EQ(json["inputs"][0]["shape"], nlohmann::json({4, 28, 28, 1}));
   EXPECT_EQ(json["totals"]["parameters"], 784 * 512 + 512 + 512 * 512 + 512 + 512 * 7 + 7);
   const std::string weighted = "mlp --device ref --batch 4 --class-weights 1,2,3,4,1,1,1 --json";
-  EXPECT_EQ(nlohmann::json::parse(run(weighted.c_str()).text)["totals"]["parameters"],
+  EXPECT_EQ(nlohmann::json::parse(run(weighted).text)["totals"]["parameters"],
             json["totals"]["parameters"])
       << "a class for each weight";
 }

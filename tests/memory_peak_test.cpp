@@ -15,7 +15,7 @@ namespace warpstep {
 namespace {
 
 struct Case {
-  const char* model;
+  std::string_view model;
   std::int64_t batch, extent;  // extent 0: the model's own images
 };
 void PrintTo(const Case& c, std::ostream* out) {
@@ -47,7 +47,7 @@ TEST_P(PlanWithWorkspaces, IsWithinTwoPercentOfTheBytesAliveAtOnce) {
 
 std::vector<Case> cases() {
   std::vector<Case> all{{"resnet50", 8, 224}};
-  for (const models::Model& model : models::zoo()) all.push_back({model.name.data(), 128, 0});
+  for (const models::Model& model : models::zoo()) all.push_back({model.name, 128, 0});
   return all;
 }
 

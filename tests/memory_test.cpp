@@ -192,7 +192,7 @@ TEST(PlanMemory, KeepsEveryValueOfARandomGraphUntilItsLastReader) {
 }
 
 struct Step {
-  const char* model;
+  std::string_view model;
   std::int64_t batch;
   bool training;
 };
@@ -230,7 +230,7 @@ std::vector<Step> steps() {
   std::vector<Step> all;
   for (const models::Model& model : models::zoo())
     for (const std::int64_t batch : {1, 32, 128})
-      for (const bool training : {true, false}) all.push_back({model.name.data(), batch, training});
+      for (const bool training : {true, false}) all.push_back({model.name, batch, training});
   return all;
 }
 

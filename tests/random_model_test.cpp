@@ -14,7 +14,6 @@ using testing_support::all_numbers;
 using testing_support::Cancelling;
 using testing_support::random_step;
 using testing_support::RandomModel;
-using testing_support::Stepping;
 using testing_support::tests_cuda;
 
 class RandomModelOn : public testing::Test {

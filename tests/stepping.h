@@ -31,7 +31,8 @@ inline models::BuildOptions test_build(std::string_view model, std::int64_t batc
   return build;
 }
 
-inline Graph model_step(std::string_view model, std::int64_t batch, StepOptions options = {}) {
+inline Graph model_step(std::string_view model, std::int64_t batch,
+                        const StepOptions& options = {}) {
   return compile_step(models::build(models::find(model), test_build(model, batch)), options);
 }
 

@@ -21,7 +21,6 @@ using testing::every_kind;
 using ::testing::HasSubstr;
 using testing::JpegKind;
 using testing::message_of;
-using testing::scene;
 using testing::some_jpeg;
 using testing::some_window;
 using testing::window_of;

@@ -12,7 +12,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
-using testing::put;
 using testing::some_pixels;
 using testing::some_png;
 using testing::TemporaryFolder;

@@ -16,7 +16,6 @@
 namespace warpstep::data {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;

@@ -21,7 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
 using testing::put;
-using testing::put_png_split;
 using testing::some_pixels;
 using testing::some_png;
 using testing::TemporaryFolder;

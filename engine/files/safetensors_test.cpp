@@ -196,7 +196,7 @@ TEST_F(SafetensorsTest, TheDataMayLieInAnotherOrderThanTheHeader) {
 }
 
 TEST_F(SafetensorsTest, RefusesToWriteFilesThatItWouldRefuseToRead) {
-  const auto write = [&](TensorToStore tensor) {
+  const auto write = [&](const TensorToStore& tensor) {
     return [this, tensor] { write_safetensors(path_, std::vector{tensor}); };
   };
   const std::span<const std::byte> bytes = std::as_bytes(std::span(weights_));
@@ -321,7 +321,7 @@ TEST_F(HostileSafetensorsTest, QuotesThePathsOfTheCommandThatConverts) {
 TEST_F(HostileSafetensorsTest, NamesTheWayOutOfPicklesAndZips) {
   for (const std::string_view begin :
        {std::string_view("PK\3\4\0\0\x08\x08\0\0", 10), std::string_view("\x80\x02\x8a\nl\xfc\x9c"
-                                                                         "F\xf9",
+                                                                         "F\xf9 ",
                                                                          10)}) {
     put_bytes(std::string(begin) + std::string(100, '\0'));
     EXPECT_THAT([&] { SafetensorsFile file(path_); },
@@ -440,7 +440,7 @@ std::string mutated(std::string content, std::mt19937& random) {
       case 1: content[at] = digits[below(digits.size())]; break;
       case 2: content.insert(at, 1, digits[below(digits.size())]); break;
       case 3: content.erase(at, 1 + below(16)); break;
-      case 4: content.insert(at, content.substr(below(content.size()), below(32))); break;
+      default: content.insert(at, content.substr(below(content.size()), below(32)));
     }
     // Half of the files have the correct length again, so that the edit reaches the parser.
     if (content.size() >= 32 && below(2) == 0) {

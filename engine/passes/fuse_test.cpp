@@ -16,7 +16,6 @@
 namespace warpstep {
 namespace {
 
-using testing::HasSubstr;
 using testing::ThrowsMessage;
 using testing_support::all_numbers;
 using testing_support::count;

@@ -19,7 +19,6 @@ using testing::Expected;
 using testing::expected_of;
 using testing::Floats;
 using testing::Memory;
-using testing::random_values;
 using testing::settled;
 
 std::vector<double> padded(const std::vector<double>& rows, std::size_t columns,

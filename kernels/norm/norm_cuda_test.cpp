@@ -47,7 +47,7 @@ Moments moments(const NormShape& s, const std::vector<float>& x) {
 
 // Everything that a norm reads, in device memory, and what was put there.
 struct Norm {
-  Norm(const NormShape& s, DType dtype, std::vector<float> numbers)
+  Norm(const NormShape& s, DType dtype, const std::vector<float>& numbers)
       : shape(s),
         x(dtype, numbers),
         shortcut(dtype, images(s, 2, 12)),

@@ -8,9 +8,7 @@
 namespace warpstep::profiler {
 namespace {
 
-using ::testing::DoubleNear;
 using ::testing::ElementsAre;
-using testing::LoaderCase;
 using testing::SessionBuilder;
 
 TEST(LoaderView, AddsUpStagesByWorker) {
@@ -245,7 +243,9 @@ TEST(Concentration, FindsTheFewPartsThatHaveMost) {
 }
 
 TEST(StallPeriod, IsTheSmallestThatExplainsTheWaits) {
-  const auto period = [](std::vector<std::uint64_t> waits) { return stall_period(waits, 1000); };
+  const auto period = [](const std::vector<std::uint64_t>& waits) {
+    return stall_period(waits, 1000);
+  };
   std::vector<std::uint64_t> fourth, sixteenth(64, 0), noisy(40, 3), even(40, 50);
   for (int i = 0; i < 40; ++i) fourth.push_back(i % 4 == 3 ? 60'000 : 0);
   for (std::size_t i = 5; i < 64; i += 16) sixteenth[i] = 5000;

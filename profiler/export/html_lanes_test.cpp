@@ -14,7 +14,6 @@ namespace {
 
 using testing::Example;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 // One thread, and a span of 10 ns in each of `steps` steps of 1 us, `each` times.
 Session short_steps(std::uint64_t steps, std::uint64_t each) {

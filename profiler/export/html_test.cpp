@@ -20,7 +20,6 @@ namespace {
 using ::testing::AllOf;
 using testing::cpu_example;
 using testing::Example;
-using testing::ExampleOptions;
 using testing::gpu_example;
 using ::testing::HasSubstr;
 using ::testing::Not;

@@ -12,7 +12,6 @@
 namespace warpstep::profiler {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 using namespace testing;

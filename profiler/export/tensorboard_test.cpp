@@ -11,7 +11,6 @@
 namespace warpstep::profiler {
 namespace {
 
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using namespace testing;
 

@@ -24,7 +24,7 @@ using testing_support::Stepping;
 using testing_support::tested_backend;
 
 struct Setup {
-  const char* name;
+  std::string_view name;
   Graph (*model)();
   StepOptions step = {};
 };
@@ -65,7 +65,7 @@ std::vector<Setup> setups() {
       {"rmsprop", small_residual, options(optimizer(Optimizer::Kind::rmsprop, 0.9))},
       {"lars", small_residual, options(optimizer(Optimizer::Kind::lars, 0.9, 0.1))}};
   for (const Precision precision : testing_support::tested_16_bits()) {
-    all.push_back({name(precision).data(), small_language, options(decoupled())});
+    all.push_back({name(precision), small_language, options(decoupled())});
     all.back().step.precision = precision;
   }
   return all;

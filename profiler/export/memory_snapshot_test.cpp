@@ -27,17 +27,17 @@ Json unpickled(std::string_view pickle) {
   while (!pickle.empty()) {
     const char opcode = pickle[0];
     pickle.remove_prefix(1);
-    if (opcode == '}') stack.push_back(Json::object());
-    if (opcode == ']') stack.push_back(Json::array());
+    if (opcode == '}') stack.emplace_back(Json::object());
+    if (opcode == ']') stack.emplace_back(Json::array());
     if (opcode == '(') marks.push_back(stack.size());
-    if (opcode == '\x88' || opcode == '\x89') stack.push_back(opcode == '\x88');
-    if (opcode == 'K') stack.push_back(number(1));
-    if (opcode == 'M') stack.push_back(number(2));
-    if (opcode == 'J') stack.push_back(number(4));
-    if (opcode == '\x8a') stack.push_back(number(number(1)));
+    if (opcode == '\x88' || opcode == '\x89') stack.emplace_back(opcode == '\x88');
+    if (opcode == 'K') stack.emplace_back(number(1));
+    if (opcode == 'M') stack.emplace_back(number(2));
+    if (opcode == 'J') stack.emplace_back(number(4));
+    if (opcode == '\x8a') stack.emplace_back(number(number(1)));
     if (opcode == 'X') {
       const std::size_t bytes = number(4);
-      stack.push_back(std::string(pickle.substr(0, bytes)));
+      stack.emplace_back(std::string(pickle.substr(0, bytes)));
       pickle.remove_prefix(bytes);
     }
     if (opcode == 'u' || opcode == 'e') {

@@ -36,16 +36,16 @@ constexpr std::size_t kernels_per_step = 36, sets_per_step = 4, evaluation_batch
 class CuptiRecorded : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    traced_ = new Traced(replay_device_trace(testing_support::source_file(recorded_dump)));
+    traced = new Traced(replay_device_trace(testing_support::source_file(recorded_dump)));
   }
   static void TearDownTestSuite() {
-    delete traced_;
-    traced_ = nullptr;
+    delete traced;
+    traced = nullptr;
   }
 
   static std::vector<Activity> all(What what) {
     std::vector<Activity> found;
-    std::ranges::copy_if(traced_->activities, std::back_inserter(found),
+    std::ranges::copy_if(traced->activities, std::back_inserter(found),
                          [&](const Activity& activity) { return activity.what == what; });
     return found;
   }
@@ -61,28 +61,28 @@ class CuptiRecorded : public ::testing::Test {
     return kernels;
   }
 
-  static Traced* traced_;
+  static Traced* traced;
 };
 
-Traced* CuptiRecorded::traced_ = nullptr;
+Traced* CuptiRecorded::traced = nullptr;
 
 TEST_F(CuptiRecorded, NothingIsLost) {
-  EXPECT_EQ(traced_->losses.activities, 0U);
-  EXPECT_EQ(traced_->losses.without_times, 0U);
-  EXPECT_THAT(traced_->notes, IsEmpty());
-  EXPECT_EQ(traced_->activities.size(), 539U);
+  EXPECT_EQ(traced->losses.activities, 0U);
+  EXPECT_EQ(traced->losses.without_times, 0U);
+  EXPECT_THAT(traced->notes, IsEmpty());
+  EXPECT_EQ(traced->activities.size(), 539U);
 }
 
 // The record is older than the devices' chunk.
 TEST_F(CuptiRecorded, ADeviceWithoutADescriptionHasAName) {
-  ASSERT_EQ(traced_->devices.size(), 1U);
-  EXPECT_EQ(traced_->devices[0].id, 0U);
-  EXPECT_EQ(record::names()[traced_->devices[0].name].text, "GPU");
+  ASSERT_EQ(traced->devices.size(), 1U);
+  EXPECT_EQ(traced->devices[0].id, 0U);
+  EXPECT_EQ(record::names()[traced->devices[0].name].text, "GPU");
 }
 
 // Four launches of the step; the third one comes after the evaluation and the checkpoint.
 TEST_F(CuptiRecorded, AReplayedSessionHasTheGraphsAsSteps) {
-  Session session = replayed_session(*traced_);
+  Session session = replayed_session(*traced);
   finish_session(session, "replayed");
   EXPECT_NO_THROW(refuse_impossible(session, "replayed"));
   ASSERT_EQ(session.steps.size(), 4U);
@@ -193,11 +193,11 @@ TEST_F(CuptiRecorded, SetsAreNodesOfTheGraphToo) {
 }
 
 TEST_F(CuptiRecorded, TimesAreOfOurClockAndWithinTheWindow) {
-  ASSERT_EQ(traced_->clocks.size(), 3U);
-  const std::uint64_t begin = traced_->clocks.front().monotonic_ns,
-                      end = traced_->clocks.back().monotonic_ns;
+  ASSERT_EQ(traced->clocks.size(), 3U);
+  const std::uint64_t begin = traced->clocks.front().monotonic_ns,
+                      end = traced->clocks.back().monotonic_ns;
   std::uint64_t before = 0;
-  for (const Activity& activity : traced_->activities) {
+  for (const Activity& activity : traced->activities) {
     EXPECT_GE(activity.start_ns, begin);
     EXPECT_LE(activity.end_ns, end);
     EXPECT_GE(activity.end_ns, activity.start_ns);
@@ -226,7 +226,7 @@ TEST_F(CuptiRecorded, ShowsCallsWithFewBlocks) {
   Session session;
   session.names = record::names();
   session.devices = {{.id = 0, .multiprocessors = 132}};
-  session.activities = traced_->activities;
+  session.activities = traced->activities;
   std::uint64_t number = 0;
   for (const Activity& launch : graph_launches()) {
     const std::vector<Activity> kernels = kernels_of(launch);

@@ -305,7 +305,7 @@ TEST(OptionTable, ParsesEveryOption) {
       return json.is_string() ? json.get<std::string>() : json.dump();
     };
     if (option.key == "keep_best") {
-      words.push_back("--no-keep-best");
+      words.emplace_back("--no-keep-best");
     } else if (option.key == "class_weights") {
       words.insert(words.end(), {option.name, "1,2.5,0"});
     } else if (option.name != "model") {

@@ -67,7 +67,7 @@ TEST(Options, OfALengthCountEpochsAsTheyWere) {
 
   const CommandLine step(
       {"mlp", "--lr", "1", "--lr-schedule", "step", "--lr-step-epochs", "3", "--lr-gamma", "0.5"});
-  const auto rates = [&](std::int64_t epoch_steps, std::vector<std::int64_t> steps) {
+  const auto rates = [&](std::int64_t epoch_steps, const std::vector<std::int64_t>& steps) {
     const Schedule schedule = schedule_of(step.typed, 100, epoch_steps, after_two);
     std::vector<double> found;
     for (const std::int64_t at : steps) found.push_back(learning_rate(schedule, at));

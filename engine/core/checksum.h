@@ -1,4 +1,5 @@
-// CRC32C (Castagnoli's polynomial), the checksum of packed samples and of TensorBoard's files.
+// CRC32C (Castagnoli's polynomial), the checksum of packed samples, of checkpoints' metadata and of
+// TensorBoard's files.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -92,12 +93,14 @@ struct Kept {
     return std::string(checksum_prefix) + name;
   }
 
-  static void note_checksum(const TensorToStore& tensor, std::span<const float> values,
-                            Metadata& metadata) {
+  void note_checksum(const TensorToStore& tensor, std::span<const float> values,
+                     Metadata& metadata) const {
     const record::PhasePart time(gather_name());
     ValueChecksum checksum;
     checksum.add(values);
     metadata.at(checksum_key(tensor.name)) = checksum.text();
+    if (&tensor == &tensors.back())
+      metadata.at(metadata_checksum_key) = metadata_checksum(metadata);
   }
 };
 
@@ -266,9 +269,11 @@ void save_checkpoint(const std::filesystem::path& path, const Store& store,
                     {"warpstep.model", info.model},
                     {"warpstep.config", info.config_json},
                     {"warpstep.optimizer", std::string(name(optimizer))},
-                    {progress_key, progress_text(progress, store.step_state())}};
+                    {progress_key, progress_text(progress, store.step_state())},
+                    {metadata_checksum_key, metadata_checksum({})}};
   metadata.insert(kept.checksums.begin(), kept.checksums.end());
-  write_safetensors(path, kept.tensors, std::move(metadata), Kept::note_checksum);
+  write_safetensors(path, kept.tensors, std::move(metadata),
+                    std::bind_front(&Kept::note_checksum, &kept));
 }
 
 Progress load_checkpoint(const std::filesystem::path& path, Store& store,

@@ -4,11 +4,14 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/core/file.h"
 #include "engine/files/checkpoint.h"
+#include "engine/files/safetensors.h"
 #include "tests/small_graphs.h"
 #include "tests/stepping.h"
 
@@ -186,6 +189,46 @@ TEST(Checkpoint, ContinuesARunOfAnotherProgramBitForBit) {
   }
   EXPECT_EQ(again.program.store().step_state().seed, 7U);
   EXPECT_EQ(all_numbers(again), all_numbers(whole));
+  std::filesystem::remove(path);
+}
+
+// One changed bit may leave valid JSON with another learning rate or step.
+TEST(Checkpoint, WithDamagedMetadataIsRefused) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    fmt::format("warpstep_checkpoint_metadata_{}.safetensors", ::getpid());
+  Program step(testing_support::model_step("mnist_cnn", 1), open_backend("ref"));
+  step.store().initialize(1);
+  save_checkpoint(path, step.store(), StepOptions().optimizer.kind, {.step = 4},
+                  {"m", R"({"options":{"lr":0.001}})"});
+  const std::string whole = read_file(path);  // from here on one bit at a time differs
+  const auto put = [&](std::size_t at, int byte) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte));
+  };
+  const auto with_flip = [&](std::size_t at) {
+    std::string message;
+    put(at, whole.at(at) ^ 1);
+    try {
+      read_checkpoint_info(path);
+      read_progress(path);
+    } catch (const DataError& error) {
+      message = error.what();
+    }
+    put(at, whole.at(at));
+    return message;
+  };
+  const auto place = [&](std::string_view text) { return whole.find(text); };
+  const std::size_t key = place(metadata_checksum_key);
+  const std::size_t rest = key + std::string_view(metadata_checksum_key).size();
+  for (std::size_t at = rest; at < place("\"},\""); at += 3)
+    EXPECT_NE(with_flip(at), "") << whole.substr(at, 40);
+  for (const std::size_t at :
+       {place("0.001") + 4, place("optimizer_step") + 17, whole.find(checksum_prefix, rest) + 20})
+    EXPECT_THAT(with_flip(at), AllOf(HasSubstr(path.string()),
+                                     HasSubstr("the metadata is not as it was saved (wrong "
+                                               "checksum); the disk or a copy damaged it")));
+  EXPECT_EQ(with_flip(key), "") << "a file without this entry, as of an older version";
   std::filesystem::remove(path);
 }
 

@@ -18,6 +18,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/core/checksum.h"
 #include "engine/core/error.h"
 #include "engine/core/scratch.h"
 #include "engine/core/text.h"
@@ -332,6 +333,16 @@ Header read_header(const InputFile& file) {
   return parse_header(path, text, rest - length);
 }
 
+// Metadata that another program wrote has no checksum.
+void check_metadata(const std::filesystem::path& path, const Metadata& metadata) {
+  const auto expected = metadata.find(metadata_checksum_key);
+  if (expected != metadata.end() && expected->second != metadata_checksum(metadata))
+    fail<DataError>(
+        "{}: the metadata is not as it was saved (wrong checksum); the disk or a copy damaged it: "
+        "use another checkpoint",
+        path.string());
+}
+
 std::string json_text(const std::filesystem::path& path, std::string_view text) {
   try {
     return nlohmann::json(text).dump();
@@ -404,8 +415,19 @@ std::string printable_name(std::string_view name) {
          (cut ? "..." : "");
 }
 
+// The lengths say where keys and values end.
+std::string metadata_checksum(const Metadata& metadata) {
+  std::string text;
+  for (const auto& [key, value] : metadata)
+    if (key.starts_with("warpstep.") && key != metadata_checksum_key)
+      text += fmt::format("{} {} {}{}", key.size(), value.size(), key, value);
+  return fmt::format(
+      "{:08x}", crc32c(std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size())));
+}
+
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) try : file_(path) {
   Header header = read_header(file_);
+  check_metadata(path, header.metadata);
   metadata_ = std::move(header.metadata);
   tensors_ = std::move(header.tensors);
   for (std::size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);

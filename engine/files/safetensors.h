@@ -43,6 +43,12 @@ std::optional<StoredType> stored_type(std::string_view name);
 
 using Metadata = std::map<std::string, std::string>;
 
+// Metadata of Warpstep's own files: the checksums of tensors by their names, and under a name that
+// no tensor can have that of the metadata, which covers all other entries "warpstep.*".
+inline constexpr std::string_view checksum_prefix = "warpstep.checksum.";
+inline constexpr const char* metadata_checksum_key = "warpstep.checksum.__metadata__";
+std::string metadata_checksum(const Metadata& metadata);  // 8 hexadecimal digits
+
 // A tensor to write; `bytes` are borrowed until the file is written. Of one of f32, `values` may
 // fill them in when it is its turn, so that they are not in memory all the time.
 struct TensorToStore {
@@ -81,7 +87,8 @@ std::string safetensors_beginning(const std::filesystem::path& path,
 
 // A file whose header is validated before any tensor is read: every tensor fits its shape, and
 // together they cover the data without a hole or an overlap. Allocates in proportion to the
-// header's actual size, even if the header claims another one.
+// header's actual size, even if the header claims another one. If the metadata has a checksum, it
+// is checked.
 class SafetensorsFile {
  public:
   // Throws DataError naming the file, the tensor and the byte.

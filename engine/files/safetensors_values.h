@@ -58,7 +58,6 @@ class ValueChecksum {
  private:
   std::uint64_t hash_ = 0xcbf29ce484222325;
 };
-inline constexpr std::string_view checksum_prefix = "warpstep.checksum.";  // of metadata
 // Of tensor names in Warpstep's checkpoints: the optimiser's tensors and the averaged weights.
 inline constexpr std::string_view optimizer_prefix = "optimizer.";
 inline constexpr std::string_view average_prefix = "ema.";

@@ -189,7 +189,7 @@ void print_metadata(const Json& metadata) {
   std::size_t checksums = 0;
   for (const auto& [key, value] : metadata.items()) {
     if (key.starts_with(checksum_prefix)) {
-      ++checksums;
+      checksums += key == metadata_checksum_key ? 0 : 1;
       continue;
     }
     const auto text = value.get<std::string>();

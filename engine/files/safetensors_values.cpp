@@ -303,19 +303,36 @@ void copy_bytes(const SafetensorsFile& file, const StoredTensor& tensor, AtomicF
   }
 }
 
+// To be rounded again, to 16 bits. What a float cannot hold becomes the neighbour whose last bit is
+// set, so that a number next to a tie stays next to it.
+float rounded_to_odd(double value) {
+  const auto near = static_cast<float>(value);
+  const auto back = static_cast<double>(near);
+  if (back == value || std::isnan(value)) return near;
+  const std::uint32_t beyond = std::abs(back) > std::abs(value) ? 1 : 0;
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(near) - beyond) | 1);
+}
+
 std::uint64_t write_values(const SafetensorsFile& file, const Move& move, AtomicFile& out) {
   std::uint64_t infinite = 0;
   std::vector<std::byte> bytes;
-  std::vector<float> again;
-  for_each_piece(file, *move.from, [&](std::span<const float> values) {
+  std::vector<float> floats;
+  const auto write = [&](const auto& values) {
     bytes.resize(values.size() * size_bytes(move.to.type));
-    again.resize(values.size());
-    encode(move.to.type, values, bytes);
-    decode(move.to.type, bytes, std::span(again));
+    floats.resize(values.size());
+    std::ranges::transform(values, floats.begin(), [&](auto value) {
+      return move.to.type == StoredType::f32 ? static_cast<float>(value) : rounded_to_odd(value);
+    });
+    encode(move.to.type, floats, bytes);
+    decode(move.to.type, bytes, std::span(floats));
     for (std::size_t i = 0; i < values.size(); ++i)
-      infinite += std::isinf(again[i]) && std::isfinite(values[i]) ? 1 : 0;
+      infinite += std::isinf(floats[i]) && std::isfinite(values[i]) ? 1 : 0;
     out.write(bytes);
-  });
+  };
+  if (move.from->type == StoredType::f64)
+    decode_pieces<double>(file, *move.from, write);
+  else
+    for_each_piece(file, *move.from, write);
   return infinite;
 }
 

@@ -206,6 +206,37 @@ TEST_F(TensorFile, AveragesReplaceTheirWeightsAndZerosAreAdded) {
   EXPECT_EQ(values(out_, "fc.weight"), weight);
 }
 
+// A float is next to these doubles, or half-way between two numbers of 16 bits: rounding to it
+// first rounds the wrong way.
+TEST_F(TensorFile, DoublesAreRoundedOnce) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto converted = [&](StoredType type, const std::vector<double>& doubles) {
+    put(StoredType::f64, doubles);
+    const ConvertReport report = convert_safetensors(path_, out_, {.type = type});
+    return std::pair(values(out_, "t"), report.infinite);
+  };
+  const auto [f16, beyond_f16] = converted(
+      StoredType::f16, {65520 - 1e-9, -65520, 0x1p-25 * (1 + 0x1p-40), -0x1p-25,
+                        1 + 0x1p-11 + 0x1p-30, 1 + 0x1p-11, -1 - 0x1p-11 - 0x1p-30, 1e-300, nan});
+  EXPECT_EQ(f16[0], 65504);
+  EXPECT_EQ(f16[1], -infinite_value);
+  EXPECT_EQ(f16[2], 0x1p-24F);
+  EXPECT_EQ(f16[3], 0);
+  EXPECT_EQ(f16[4], 1 + 0x1p-10F);
+  EXPECT_EQ(f16[5], 1);
+  EXPECT_EQ(f16[6], -1 - 0x1p-10F);
+  EXPECT_EQ(f16[7], 0);
+  EXPECT_TRUE(std::isnan(f16[8]));
+  EXPECT_EQ(beyond_f16, 1U);
+  const auto [bf16, beyond_bf16] =
+      converted(StoredType::bf16, {1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-8, 1e300, infinite_value});
+  EXPECT_EQ(bf16, (std::vector<float>{1 + 0x1p-7F, 1, infinite_value, infinite_value}));
+  EXPECT_EQ(beyond_bf16, 1U);
+  const auto [f32, beyond_f32] = converted(StoredType::f32, {0.1, 1e300, -infinite_value});
+  EXPECT_EQ(f32, (std::vector<float>{0.1F, infinite_value, -infinite_value}));
+  EXPECT_EQ(beyond_f32, 1U);
+}
+
 TEST_F(TensorFile, WithoutOptionsTheBytesStay) {
   put_checkpoint();
   convert_safetensors(path_, out_, {});

@@ -161,7 +161,7 @@ std::vector<float> read_values(const SafetensorsFile& file, const StoredTensor& 
 TensorStatistics statistics(const SafetensorsFile& file, const StoredTensor& tensor) {
   TensorStatistics found;
   std::optional<double> origin;
-  double sum = 0, squares = 0;
+  double unit = 0, sum = 0, squares = 0;  // half the differences, in units that keep squares finite
   decode_pieces<double>(file, tensor, [&](std::span<const double> values) {
     for (const double value : values) {
       if (!std::isfinite(value)) {
@@ -171,16 +171,24 @@ TensorStatistics statistics(const SafetensorsFile& file, const StoredTensor& ten
       if (!origin) origin = found.min = found.max = value;
       found.min = std::min(found.min, value);
       found.max = std::max(found.max, value);
-      const double difference = value - *origin;
-      sum += difference;
-      squares += difference * difference;
       ++found.finite;
+      const double half = value / 2 - *origin / 2;
+      if (half == 0) continue;
+      if (std::abs(half) >= 2 * unit) {
+        const double grown = std::exp2(std::ilogb(half)), ratio = unit / grown;
+        sum *= ratio;
+        squares *= ratio * ratio;
+        unit = grown;
+      }
+      sum += half / unit;
+      squares += half / unit * (half / unit);
     }
   });
   if (found.finite == 0) return found;
   const auto count = static_cast<double>(found.finite);
-  found.mean = *origin + sum / count;
-  found.std = std::sqrt(std::max(0.0, squares / count - sum / count * (sum / count)));
+  const double mean = sum / count;
+  found.mean = *origin + unit * mean + unit * mean;  // twice a half may be infinite
+  found.std = 2 * (unit * std::sqrt(std::max(0.0, squares / count - mean * mean)));
   return found;
 }
 

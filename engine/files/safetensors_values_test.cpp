@@ -140,6 +140,22 @@ TEST_F(TensorFile, StatisticsAreThoseOfTheFiniteValues) {
   EXPECT_NEAR(found.std, 1, 1e-9);
 }
 
+TEST_F(TensorFile, StatisticsOfLargeAndSmallNumbersAreFinite) {
+  constexpr double most = std::numeric_limits<double>::max();
+  for (const double size : {most, 1e200, 1e-200}) {
+    put(StoredType::f64, std::vector<double>{-size, size, -size, size});
+    const SafetensorsFile file(path_);
+    const TensorStatistics found = statistics(file, file.at("t"));
+    EXPECT_EQ(found.mean, 0) << size;
+    EXPECT_DOUBLE_EQ(found.std, size);
+  }
+  put(StoredType::f64, std::vector<double>{1, 1 + 1e-9, 1e300, 3e300});
+  const SafetensorsFile file(path_);
+  const TensorStatistics found = statistics(file, file.at("t"));
+  EXPECT_DOUBLE_EQ(found.mean, 1e300);
+  EXPECT_DOUBLE_EQ(found.std, std::sqrt(1.5) * 1e300);
+}
+
 TEST_F(TensorFile, NoFiniteValueHasNoStatistics) {
   put(StoredType::f32, std::vector<float>{});
   const SafetensorsFile file(path_);

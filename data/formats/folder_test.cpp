@@ -80,6 +80,18 @@ TEST(Folder, ReadsCsvWithNumbersOrNames) {
   EXPECT_NE(named->fingerprint(), numbered->fingerprint());
 }
 
+// As Python's csv and pandas write them.
+TEST(Folder, ReadsQuotedFieldsOfCsv) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a.png", "b,c.png", "d.png"})
+    put(folder / "train/" + name, some_png(small_image));
+  put(folder / "train/labels.csv",
+      std::string("\"name\",label\na.png,\"say \"\"hi\"\"\"\r\n \"b,c.png\" ,\t\"a, b\" \n"
+                  "d.png,5\" \"\"disk\n"));
+  EXPECT_THAT(open(folder.path(), Split::train)->classes(),
+              ElementsAre("5\" \"\"disk", "a, b", "say \"hi\""));
+}
+
 TEST(Folder, ReadsOneFolderAClass) {
   const TemporaryFolder folder;
   for (const char* split : {"train", "test"}) {
@@ -318,6 +330,12 @@ TEST(Folder, RefusesBrokenCsv) {
   EXPECT_THAT(with("name,label\na.png\n"), HasSubstr("labels.csv: line 2: 'a.png' is not"));
   EXPECT_THAT(with("a.png,1,2\n"), HasSubstr("line 1"));
   EXPECT_THAT(with(",1\n"), HasSubstr("line 1"));
+  EXPECT_THAT(with("a.png,\"\"\n"), HasSubstr("line 1: 'a.png,\"\"' is not"));
+  EXPECT_THAT(with("a.png,\"b\",c\n"), HasSubstr("line 1: 'a.png,\"b\",c' is not"));
+  for (const char* const line : {"a.png,\"b\n", "a.png,\"\n", "a.png,\"b\"\"\n", "\"a.png,b\n"})
+    EXPECT_THAT(with(line), HasSubstr("has a quote that is not closed")) << line;
+  EXPECT_THAT(with("a.png,\"b\" c\n"),
+              HasSubstr("line 1: 'a.png,\"b\" c' has text after a closing quote"));
   EXPECT_THAT(with("a.png,1\na.png,1\n"), HasSubstr("'a.png' occurs twice"));
   EXPECT_THAT(with("name,label\n\n"), HasSubstr("holds no labels"));
   EXPECT_THAT(with(std::string("a\0.png", 6) + ",1\n"), HasSubstr("no label: a.png"));

@@ -304,14 +304,31 @@ std::optional<std::int64_t> as_integer(std::string_view text) {
   return value;
 }
 
-// Removes spaces around a field and one pair of quotes.
-std::string_view field(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  text = text.substr(first, text.find_last_not_of(" \t") - first + 1);
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
-    text = text.substr(1, text.size() - 2);
+void skip_blanks(std::string_view& line) {
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+}
+
+// Takes a field off the line, up to its comma: the text without spaces around it, or what is within
+// its quotes, where "" is one quote. `fault`: what is wrong with them.
+std::string take_field(std::string_view& line, std::string_view& fault) {
+  skip_blanks(line);
+  if (!line.starts_with('"')) {
+    std::string text(line.substr(0, line.find(',')));
+    line.remove_prefix(text.size());
+    text.erase(text.find_last_not_of(" \t") + 1);
+    return text;
   }
+  std::string text;
+  std::size_t at = 1;
+  for (; at < line.size(); ++at) {
+    if (line[at] == '"' && !line.substr(at + 1).starts_with('"')) break;
+    if (line[at] == '"') ++at;
+    text += line[at];
+  }
+  if (at == line.size()) fault = "a quote that is not closed";
+  line.remove_prefix(std::min(at + 1, line.size()));
+  skip_blanks(line);
+  if (!line.empty() && line.front() != ',') fault = "text after a closing quote";
   return text;
 }
 
@@ -360,7 +377,7 @@ LabelRows read_label_csv(std::span<const std::uint8_t> file, const std::string& 
   if (rest.starts_with("\xEF\xBB\xBF"))
     rest.remove_prefix(3);  // byte order mark of Windows editors
   LabelRows result{{}, {}, true};
-  std::unordered_map<std::string_view, std::int64_t> places;  // in texts, by label
+  std::unordered_map<std::string, std::int64_t> places;  // in texts, by label
   const auto add = [&](std::string_view text) {
     result.texts.emplace_back(text);
     return static_cast<std::int64_t>(result.texts.size()) - 1;
@@ -371,15 +388,17 @@ LabelRows read_label_csv(std::span<const std::uint8_t> file, const std::string& 
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
-    const std::size_t comma = line.find(',');
-    const std::string_view name = field(line.substr(0, comma));
-    const std::string_view label =
-        comma == std::string_view::npos ? std::string_view() : field(line.substr(comma + 1));
-    if (name.empty() || label.empty() || label.find(',') != std::string_view::npos) {
+    std::string_view left = line, fault;
+    const std::string name = take_field(left, fault);
+    left.remove_prefix(left.starts_with(',') ? 1 : 0);
+    const std::string label = take_field(left, fault);
+    if (!fault.empty())
+      fail<DataError>("{}: line {}: '{}' has {}", path, line_number, shown(line), fault);
+    if (name.empty() || label.empty() || !left.empty()) {
       fail<DataError>("{}: line {}: '{}' is not 'file name,label'", path, line_number, shown(line));
     }
     if (line_number == 1 && is_header(name)) continue;
-    const auto [place, is_new] = places.emplace(label, 0);
+    const auto [place, is_new] = places.try_emplace(label, 0);
     if (is_new) place->second = add(label);
     result.rows.push_back({false, add(name), place->second});
   }

@@ -32,8 +32,8 @@ std::string_view text_of(Block block, Field field) {
   return all.substr(0, all.find('\0'));
 }
 
-// A number in octal, or in base 256 with the first bit set as GNU writes large ones; empty for
-// anything else.
+// A number in octal, where no digit is 0, or in base 256 with the first bit set as GNU writes large
+// ones; empty for anything else.
 std::optional<std::uint64_t> number_of(Block block, Field field) {
   const auto bytes = block.subspan(field.begin, field.length);
   std::uint64_t value = 0;
@@ -47,6 +47,7 @@ std::optional<std::uint64_t> number_of(Block block, Field field) {
   std::string_view text = text_of(block, field);
   while (text.starts_with(' ')) text.remove_prefix(1);
   while (text.ends_with(' ')) text.remove_suffix(1);
+  if (text.empty()) return 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 8);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
@@ -190,7 +191,7 @@ bool TarReader::next(TarMember& member) {
   for (Block block; read_header(block);) {
     const char type = static_cast<char>(block[type_at]);
     std::optional<std::uint64_t> size = number_of(block, size_field);
-    const bool extends = type == 'x' || type == 'g' || type == 'L' || type == 'K';
+    const bool extends = type == 'x' || type == 'g' || type == 'L' || type == 'K' || type == 'V';
     if (has_size && !extends) size = overrides.bytes;
     if (!size) refuse(at_, "a header has an invalid size; copy the archive again");
     if (extends) {

@@ -87,6 +87,19 @@ TEST_F(Tar, ReadsSizesOfPaxAndBase256) {
   EXPECT_FALSE(reader.next(one));
 }
 
+// `tar --label` begins with a header whose numbers have no digits.
+TEST_F(Tar, SkipsAVolumeLabel) {
+  const auto with_size = [](const std::string& size) {
+    return member("photos", "", 'V', [&](std::string& h) { h.replace(124, 12, size); });
+  };
+  for (const std::string& size :
+       {std::string(12, '\0'), std::string(12, ' '), std::string(12, '0')})
+    EXPECT_THAT(names(with_size(size) + member("a.png", "123") + end_of_archive),
+                ElementsAre("a.png"));
+  EXPECT_THAT(refusal(with_size("77777777777" + std::string(1, '\0')) + end_of_archive),
+              HasSubstr("byte 0: an extended header of 8589934591 bytes"));
+}
+
 TEST_F(Tar, RefusesMembersByName) {
   const auto with = [&](const std::string& one) { return refusal(one + end_of_archive); };
   EXPECT_THAT(with(member("/etc/x", "")), HasSubstr("member '/etc/x' has an absolute name"));
@@ -100,7 +113,7 @@ TEST_F(Tar, RefusesMembersByName) {
   EXPECT_THAT(with(member("a", "", '4')), HasSubstr("is a device"));
   EXPECT_THAT(with(member("a", "", '6')), HasSubstr("is a pipe"));
   EXPECT_THAT(with(member("a", "", 'S')), HasSubstr("is a sparse file"));
-  EXPECT_THAT(with(member("a", "", 'V')), HasSubstr("is of an unknown type"));
+  EXPECT_THAT(with(member("a", "", 'Z')), HasSubstr("is of an unknown type"));
   EXPECT_THAT(with(pax("GNU.sparse.major=1") + member("a", "")), HasSubstr("is a sparse file"));
 }
 

@@ -1,5 +1,6 @@
 #include "tools/warpstep/command_config.h"
 
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -233,6 +234,9 @@ class ConfigFile : public CLI::ConfigTOML {
         item.parents.insert(item.parents.begin(), app->get_name());
       const CLI::Option* option = command.get_option_no_throw("--" + item.name);
       if (option == nullptr) option = command.get_option_no_throw(item.name);
+      if (option != nullptr && option->get_items_expected_max() == 0 && item.inputs.size() > 1)
+        fail<UsageError>("{}: {} has {} values ({}), but takes 1", place, item.name,
+                         item.inputs.size(), fmt::join(item.inputs, ", "));
       if (option != nullptr && option->empty() && place_of_option(*option).empty())
         given_.emplace_back(option, place);
     }

@@ -277,6 +277,8 @@ TEST(Config, NamesTheFileAndTheLineOfWhatIsWrong) {
   };
   EXPECT_EQ(refused("coats = 12"), "line 1: coats: '12' is not a whole number from 1 to 9");
   EXPECT_EQ(refused("batch = [1, 2]"), "line 1: batch has 2 values (1, 2), but takes 1");
+  EXPECT_EQ(refused("batch = 1\nquiet = [true, false]"),
+            "line 2: quiet has 2 values (true, false), but takes 1");
   EXPECT_EQ(refused("\n# quiet\n  quiet = 7"), "line 3: quiet: '7' is neither true nor false");
   EXPECT_EQ(refused("batch = 2\ncoat = 1\ncoats = 3"),
             "line 2: unknown key coat; did you mean coats?");

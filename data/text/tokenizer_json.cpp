@@ -10,6 +10,7 @@
 #include "data/text/unicode.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 
 namespace warpstep::data {
 namespace {
@@ -112,6 +113,8 @@ class TokenizerReader {
   }
 
   void parse(const std::string& text) {
+    if (const std::size_t zero = zero_byte(text); zero != std::string::npos)
+      refuse("byte {}: is not JSON; copy it again", zero + 1);
     // Not by a callback of the parser, which looks at all of a list after each object in it.
     if (levels_of(text) > most_levels) refuse("is nested more than {} levels deep", most_levels);
     try {

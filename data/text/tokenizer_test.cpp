@@ -221,6 +221,7 @@ TEST_F(Text, RefusesFilesThatWouldEncodeOtherwise) {
   EXPECT_THAT(load_refusal("{"), HasSubstr("bad.json: byte 2: is not JSON"));
   EXPECT_THAT(load_refusal("{\"a\": 1e999}"), HasSubstr("is not JSON"));
   EXPECT_THAT(load_refusal("\"\xff\""), HasSubstr("is not JSON"));
+  EXPECT_THAT(load_refusal(std::string("{}\0x", 4)), HasSubstr("byte 3: is not JSON"));
   EXPECT_THAT(load_refusal("[]"), HasSubstr("is not a JSON object"));
   EXPECT_THAT(load_refusal("{}"), HasSubstr("has no 'model'"));
   EXPECT_THAT(load_refusal(std::string(100000, '[')), HasSubstr("nested more than 16 levels"));

@@ -20,6 +20,7 @@
 #include "data/io/parallel.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "engine/core/random.h"
 
 namespace warpstep::data {
@@ -279,7 +280,7 @@ nlohmann::json read_mark(const std::string& path) {
   if (!exists(path)) return {};
   std::vector<std::uint8_t> file;
   read_into(file, path, 65536);
-  return nlohmann::json::parse(file.begin(), file.end(), nullptr, false);
+  return parse_json<nlohmann::json>({reinterpret_cast<const char*>(file.data()), file.size()});
 }
 
 std::string file_name(std::uint64_t index, std::int32_t label, bool jpeg) {

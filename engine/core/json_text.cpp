@@ -1,7 +1,6 @@
 #include "engine/core/json_text.h"
 
 #include <cmath>
-#include <cstddef>
 #include <nlohmann/json.hpp>
 
 namespace warpstep {
@@ -10,6 +9,7 @@ template <class Json>
 Json parse_json(std::string_view text) {
   constexpr int max_depth = 64;
   constexpr std::size_t max_keys = 10'000;
+  if (zero_byte(text) != std::string_view::npos) return Json(Json::value_t::discarded);
   bool refused = false;
   std::size_t keys = 0;
   Json json = Json::parse(

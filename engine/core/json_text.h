@@ -3,12 +3,19 @@
 // the templates of json.hpp cost seconds.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 namespace warpstep {
+
+// Where the first zero byte is; npos without one. No JSON has any: the parser takes it for the
+// text's end and passes over what follows, so readers of files refuse it.
+inline std::size_t zero_byte(std::string_view text) {
+  return text.find('\0');
+}
 
 // The value. It is_discarded() if the text is not JSON, is nested more than 64 levels deep (copying
 // and printing recurse), or has more than 10,000 keys (looking them up in an ordered object would

@@ -4,8 +4,11 @@
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "engine/core/json_text.h"
 
 namespace warpstep {
 namespace {
@@ -128,6 +131,12 @@ TEST(Printable, IsUtf8) {
   EXPECT_EQ(printable("\xed\xa0\x80 \xed\x9f\xbf"), "??? \xed\x9f\xbf") << "a surrogate";
   EXPECT_EQ(printable("\xf4\x8f\xbf\xbf \xf4\x90\x80\x80"), "\xf4\x8f\xbf\xbf ????");
   EXPECT_EQ(printable("\xe2\x82"), "??") << "cut";
+}
+
+TEST(ParseJson, RefusesWhatFollowsAZeroByte) {
+  EXPECT_EQ(parse_json<nlohmann::json>("{\"a\": \"\\u0000\"} \n")["a"], std::string(1, '\0'));
+  for (const std::string_view text : {std::string_view("{}\0x", 4), std::string_view("{}\0", 3)})
+    EXPECT_TRUE(parse_json<nlohmann::json>(text).is_discarded()) << text.size();
 }
 
 }  // namespace

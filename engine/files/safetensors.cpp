@@ -20,6 +20,7 @@
 
 #include "engine/core/checksum.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "engine/core/scratch.h"
 #include "engine/core/text.h"
 #include "engine/core/thread.h"
@@ -262,6 +263,9 @@ void place_tensors(const std::string& path, Header& header, std::uint64_t data_b
 // `text` follows the length, `data_bytes` follow the text. Throws DataError that begins with
 // `path`.
 Header parse_header(const std::string& path, std::string_view text, std::uint64_t data_bytes) {
+  if (const std::size_t zero = zero_byte(text); zero != std::string_view::npos)
+    fail<DataError>("{}: byte {}: the header is not valid JSON: it has a zero byte", path,
+                    length_bytes + zero);
   HeaderEvents events(path, text);
   const char *const begin = text.data(), *const end = begin + text.size();
   nlohmann::json::sax_parse(CountingIterator{begin, events.furthest()},

@@ -360,6 +360,7 @@ TEST_F(HostileSafetensorsTest, SaysThatAFileIsJsonAndHowToMergeShards) {
 TEST_F(HostileSafetensorsTest, RefusesHeadersThatAreNoHeader) {
   for (const char* header : {"", " ", "{", "nul", "{} {}", "{\"a\":}", "{\"\xFF\":{}}", "\xEF\xBB"})
     expect_refused(header, 0, "not valid JSON");
+  expect_refused({"{}\0x", 4}, 0, "byte 10: the header is not valid JSON: it has a zero byte");
   expect_refused("[]", 0, "a list where the format has an object");
   expect_refused("7", 0, "a number where the format has an object");
   expect_refused(R"({"a":7})", 0, "tensor \"a\" has a number");

@@ -203,6 +203,7 @@ TEST(CheckKineto, SaysWhatIsNoTrace) {
            {"{\"traceEvents\": [", "ends after byte 17, within its JSON; copy it again"},
            {"{\"traceEvents\": [}", "byte 18: is not JSON; copy it again"},
            {"{\"a\": \"\xff\"}", "byte 8: is not JSON; copy it again"},
+           {std::string("[]\0x", 4), "byte 3: is not JSON; copy it again"},
            {"{\"traceEvents\": [{}, {\"ts\": 1e999}]}",
             "a number after event 1 is out of range; copy it again"}})
     EXPECT_THAT([&] { check_kineto(text); }, ::testing::ThrowsMessage<DataError>(message));

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -85,6 +86,8 @@ class Reader {
  private:
   // Each event is taken and dropped as soon as it is read: whole traces would take gigabytes.
   Json parse(std::string_view text) {
+    if (const std::size_t zero = zero_byte(text); zero != std::string_view::npos)
+      fail<DataError>("byte {}: is not JSON; copy it again", zero + 1);
     const auto take = [this](int depth, Json::parse_event_t what, Json& parsed) {
       using What = Json::parse_event_t;
       if (what == What::array_start && depth == 0) is_list_ = true;

@@ -275,6 +275,7 @@ class SessionReader {
 
   Json parse(std::string_view text) const {
     if (text.size() > most_json) damaged("has more than 64 MiB of JSON");
+    if (zero_byte(text) != std::string_view::npos) damaged("is not JSON");
     // Copying a deeper value would overflow the stack. Each key is compared with those of its
     // object.
     bool too_deep = false, too_many = false;

@@ -432,6 +432,15 @@ TEST(SessionFile, RefusesJsonThatWouldTakeMinutes) {
   EXPECT_THROW(read_session(path), DataError);
 }
 
+TEST(SessionFile, RefusesWhatFollowsAZeroByteInJson) {
+  const std::filesystem::path path = temporary("zero.prof");
+  const auto write = [&](std::string_view text) { SessionWriter(path).write(Chunk::stamp, text); };
+  write("{}");
+  EXPECT_TRUE(read_session(path).stamp.empty());
+  write({"{}\0x", 4});
+  EXPECT_THROW(read_session(path), DataError);
+}
+
 TEST(SessionFile, RefusesMoreDevicesThanAMachineHas) {
   Session session = sample_session();
   session.devices.resize(64, session.devices[0]);

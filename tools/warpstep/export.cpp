@@ -12,6 +12,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
@@ -76,7 +77,7 @@ std::vector<profiler::Json> metrics_of(const fs::path& run) {
   if (!fs::exists(run / "metrics.jsonl")) return records;
   std::istringstream lines(read_file(run / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);)
-    if (profiler::Json record = profiler::Json::parse(line, nullptr, false); record.is_object())
+    if (profiler::Json record = parse_json<profiler::Json>(line); record.is_object())
       records.push_back(std::move(record));
   return records;
 }

@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <exception>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 
 namespace warpstep::tools {
 namespace {
 
 Json kept_peaks(const std::filesystem::path& file) {
   std::ifstream in(file);
-  Json kept = Json::parse(in, nullptr, false);
+  Json kept = parse_json<Json>(std::string(std::istreambuf_iterator<char>(in), {}));
   return kept.is_object() ? kept : Json::object();
 }
 

@@ -32,6 +32,8 @@ TEST(Peaks, AreTheBestOfEarlierRunsOfThisMachine) {
   EXPECT_EQ(with_best_peaks(Json::object(), "a", folder), Json::object());
   std::ofstream(folder / "peaks.json") << "damaged";
   EXPECT_EQ(with_best_peaks(peaks(1, 1), "a", folder), peaks(1, 1));
+  std::ofstream(folder / "peaks.json") << R"({"a": {"bytes_per_second": 9}})" << '\0' << "x";
+  EXPECT_EQ(with_best_peaks(peaks(1, 1), "a", folder), peaks(1, 1));
   EXPECT_EQ(with_best_peaks(peaks(0.5, 0.5), "a", folder)["bytes_per_second"], 1);
   EXPECT_EQ(with_best_peaks(peaks(1, 1), "a", "/proc/no such folder"), peaks(1, 1));
   std::filesystem::remove_all(folder);

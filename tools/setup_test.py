@@ -135,6 +135,15 @@ mkdir -p {venv}/bin; [ -e {venv}/bin/pip ] || cp {made}/pip {venv}/bin/pip""")
         (self.bin / "cmake").unlink()
         self.assert_installs_cmake("CMake is missing, 3.25 is needed")
 
+    def machine(self, files):
+        """The root of a machine that has nothing but these files, by name."""
+        root = self.root.with_name("machine")
+        shutil.rmtree(root, ignore_errors=True)
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        return root
+
     def test_a_container_has_the_cores_of_its_quota(self):
         """As nproc counts them, but no more than the tightest quota of its control groups."""
         groups = "sys/fs/cgroup"
@@ -150,11 +159,7 @@ mkdir -p {venv}/bin; [ -e {venv}/bin/pip ] || cp {made}/pip {venv}/bin/pip""")
                   f"{groups}/cpu/cpu.cfs_period_us": "100000\n"}, 5),
                 ({"proc/self/cgroup": "4:cpu:/a\n", f"{groups}/cpu/cpu.cfs_quota_us": "150000\n",
                   f"{groups}/cpu/cpu.cfs_period_us": "100000\n"}, 2)):
-            fake = self.root.with_name("machine")
-            shutil.rmtree(fake, ignore_errors=True)
-            for name, text in files.items():
-                (fake / name).parent.mkdir(parents=True, exist_ok=True)
-                (fake / name).write_text(text)
+            fake = self.machine(files)
             self.program("nproc", "echo 64")
             with unittest.mock.patch.object(os, "sched_getaffinity", lambda _: range(64)):
                 self.assertEqual(cores.cores(fake), expected, files)
@@ -176,11 +181,7 @@ mkdir -p {venv}/bin; [ -e {venv}/bin/pip ] || cp {made}/pip {venv}/bin/pip""")
                 ({"proc/self/cgroup": "0::/a/b\n", f"{groups}/a/memory.max": f"{4 * gib}\n", f"{groups}/a/b/memory.max": "max\n"}, 3),
                 ({"proc/self/cgroup": "3:memory:/a\n", f"{groups}/memory/a/memory.limit_in_bytes": f"{6 * gib}\n",
                   f"{groups}/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 4)):
-            fake = self.root.with_name("machine")
-            shutil.rmtree(fake, ignore_errors=True)
-            for name, text in files.items():
-                (fake / name).parent.mkdir(parents=True, exist_ok=True)
-                (fake / name).write_text(text)
+            fake = self.machine(files)
             with unittest.mock.patch.object(os, "sched_getaffinity", lambda _: range(16)):
                 self.assertEqual(cores.build_jobs(fake), expected, files)
 

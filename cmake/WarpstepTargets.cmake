@@ -21,10 +21,10 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-# Twenty files per compilation: a file's own lines are 1 % of what the compiler reads, the rest is headers. Therefore names in
+# Twenty-six files per compilation: a file's own lines are 1 % of what the compiler reads, the rest is headers. Therefore names in
 # anonymous namespaces must be unique within a target, and -Wshadow ignores locals that hide a name of another file.
-warpstep_default(CMAKE_UNITY_BUILD BOOL ON "Compile twenty source files at a time")
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
+warpstep_default(CMAKE_UNITY_BUILD BOOL ON "Compile twenty-six source files at a time")
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 26)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 # The build tree uses the run paths of the installed tree. Otherwise CMake pads them for rewriting at installation, and the
@@ -150,7 +150,7 @@ function(warpstep_compile_rooms_fast library)
   set_property(TARGET ${library} PROPERTY SOURCES ${others})
   add_library(${library}_rooms OBJECT ${sources})
   target_include_directories(${library}_rooms PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${library}_rooms PRIVATE $<TARGET_PROPERTY:${library},LINK_LIBRARIES>)
+  target_link_libraries(${library}_rooms PRIVATE $<TARGET_PROPERTY:${library},LINK_LIBRARIES> warpstep_options)
   warpstep_compile_fast(${library}_rooms)
   target_sources(${library} PRIVATE $<TARGET_OBJECTS:${library}_rooms>)
 endfunction()

@@ -42,7 +42,7 @@ struct Config {
                                             : std::max<std::int64_t>(-1, number);
   }
   void require(const char* key, const Json& only) const {
-    if (value(key, only) != only) refuse(key, only.dump());
+    if (value(key, only) != only) refuse(key, printed(only));
   }
   [[noreturn]] void refuse(const char* key, const std::string& wanted) const {
     fail<DataError>("{}: '{}' is {}, but gpt2 requires {}", file, key, brief(json[key]), wanted);
@@ -87,7 +87,7 @@ std::string huggingface_config(const Settings& settings, std::int64_t vocabulary
   json["tie_word_embeddings"] = true;
   for (const char* key : {"bos_token_id", "eos_token_id"})
     json[key] = end_of_text ? Json(*end_of_text) : Json();
-  return json.dump(2) + "\n";
+  return printed(json, 2) + "\n";
 }
 
 }  // namespace warpstep::models

@@ -167,7 +167,9 @@ std::unique_ptr<Dataset> open_encoded(Open open, PackedParts parts) {
 }  // namespace
 
 std::string class_metadata(const std::vector<std::string>& names) try {
-  return nlohmann::json(names).dump();
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ",") + strictly_quoted(name);
+  return "[" + list + "]";
 } catch (const nlohmann::json::exception&) {
   return {};
 }

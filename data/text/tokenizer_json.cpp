@@ -21,10 +21,6 @@ constexpr std::size_t most_vocabulary = std::size_t{1} << 21;
 
 using PlainJson = nlohmann::json;
 
-std::string json_string(const std::string& text) {
-  return PlainJson(text).dump();
-}
-
 std::string all_of_file(const std::string& added, const std::string& pre_tokenizer,
                         const std::string& decoder, const std::string& vocabulary,
                         const std::string& merges) {
@@ -118,7 +114,7 @@ class TokenizerReader {
     // Not by a callback of the parser, which looks at all of a list after each object in it.
     if (levels_of(text) > most_levels) refuse("is nested more than {} levels deep", most_levels);
     try {
-      file_ = PlainJson::parse(text);
+      file_ = parse_json<PlainJson>(text, {});
     } catch (const PlainJson::parse_error& error) {
       refuse("byte {}: is not JSON; copy it again", error.byte);
     } catch (const PlainJson::exception&) {  // a number out of range
@@ -323,23 +319,23 @@ std::string json_of(const BytePairVocabulary& vocabulary) {
     append_item(added,
                 fmt::format(R"({{"id": {}, "content": {}, "single_word": false, "lstrip": false, )"
                             R"("rstrip": false, "normalized": false, "special": true}})",
-                            id, json_string(vocabulary.tokens[static_cast<std::size_t>(id)])));
+                            id, strictly_quoted(vocabulary.tokens[static_cast<std::size_t>(id)])));
   std::vector<std::string> texts;
   const std::vector<char> special = vocabulary.are_special();
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     texts.push_back(special[id] ? vocabulary.tokens[id] : printable_bytes(vocabulary.tokens[id]));
-    append_item(tokens, fmt::format("{}: {}", json_string(texts[id]), id));
+    append_item(tokens, fmt::format("{}: {}", strictly_quoted(texts[id]), id));
   }
   for (const Merge& merge : vocabulary.merges)
-    append_item(merges, json_string(texts[static_cast<std::size_t>(merge.left)] + " " +
-                                    texts[static_cast<std::size_t>(merge.right)]));
+    append_item(merges, strictly_quoted(texts[static_cast<std::size_t>(merge.left)] + " " +
+                                        texts[static_cast<std::size_t>(merge.right)]));
   return all_of_file(added, byte_level, byte_level, tokens, merges);
 }
 
 std::string json_of(std::span<const std::string> characters) {
   std::string tokens;
   for (std::size_t id = 0; id < characters.size(); ++id)
-    append_item(tokens, fmt::format("{}: {}", json_string(characters[id]), id));
+    append_item(tokens, fmt::format("{}: {}", strictly_quoted(characters[id]), id));
   return all_of_file("", "null", R"({"type": "Fuse"})", tokens, "");
 }
 

@@ -383,7 +383,7 @@ Made make_dataset(const std::string& folder, const SyntheticOptions& options,
         folder);
   for (const char* split : {"/train", "/train.part", "/test", "/test.part"})
     require_drawn(folder + split);
-  write_atomically(mark_path, mark(options, false).dump() + "\n");
+  write_atomically(mark_path, printed(mark(options, false)) + "\n");
   std::mutex mutex;
   std::uint64_t done = 0;
   const auto written = [&] {
@@ -399,7 +399,7 @@ Made make_dataset(const std::string& folder, const SyntheticOptions& options,
     std::filesystem::rename(path + ".part", path);
   }
   sync_files_in(folder);  // before the mark says that they are all there
-  write_atomically(mark_path, mark(options, true).dump() + "\n");
+  write_atomically(mark_path, printed(mark(options, true)) + "\n");
   return was_whole ? Made::replaced : Made::made;
 } catch (const std::filesystem::filesystem_error& error) {
   fail<DataError>("{}: cannot be written: {}", folder, error.code().message());

@@ -24,6 +24,11 @@ Json parse_json(std::string_view text) {
 }
 
 template <class Json>
+Json parse_json(std::string_view text, const typename Json::parser_callback_t& keep) {
+  return Json::parse(text.begin(), text.end(), keep);
+}
+
+template <class Json>
 std::string brief(const Json& json) {
   constexpr std::size_t max_characters = 60;
   if (json.is_array()) return json.empty() ? "an empty list" : "a list";
@@ -37,8 +42,12 @@ std::string printed(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string strictly_quoted(std::string_view text) {
+  return nlohmann::json(text).dump();
+}
+
 std::string utf8(std::string_view text) {
-  return nlohmann::json::parse(printed(nlohmann::json(text))).get<std::string>();
+  return parse_json<nlohmann::json>(printed(nlohmann::json(text)), {}).get<std::string>();
 }
 
 namespace fields {
@@ -89,6 +98,10 @@ bool flag(const Json& object, std::string_view key, bool otherwise) {
 
 template nlohmann::json parse_json(std::string_view text);
 template nlohmann::ordered_json parse_json(std::string_view text);
+template nlohmann::json parse_json(std::string_view text,
+                                   const nlohmann::json::parser_callback_t& keep);
+template nlohmann::ordered_json parse_json(std::string_view text,
+                                           const nlohmann::ordered_json::parser_callback_t& keep);
 template std::string brief(const nlohmann::json& json);
 template std::string brief(const nlohmann::ordered_json& json);
 template std::string printed(const nlohmann::json& json, int indent);

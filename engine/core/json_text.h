@@ -23,6 +23,11 @@ inline std::size_t zero_byte(std::string_view text) {
 template <class Json>
 Json parse_json(std::string_view text);
 
+// For readers with limits of their own: `keep` as for nlohmann's parse(), or none. Throws
+// nlohmann's exceptions, of which a parse_error has the byte. A zero byte ends the text.
+template <class Json>
+Json parse_json(std::string_view text, const typename Json::parser_callback_t& keep);
+
 // A value for a message, cut after 60 characters: "7", "\"x\"", "a list".
 template <class Json>
 std::string brief(const Json& json);
@@ -32,7 +37,10 @@ std::string brief(const Json& json);
 template <class Json>
 std::string printed(const Json& json, int indent = -1);
 
-// The same for a text that others than JSON take: pictures, metadata.
+// A text as JSON has it, in quotes. Throws nlohmann's type_error if it is not UTF-8.
+std::string strictly_quoted(std::string_view text);
+
+// printed()'s replacement for a text that others than JSON take: pictures, metadata.
 std::string utf8(std::string_view text);
 
 // Fields of the objects in files: any of them may be missing or of another type.

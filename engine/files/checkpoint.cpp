@@ -341,7 +341,7 @@ std::string progress_text(const Progress& progress, const StepState& state) {
                      {"best", exact(progress.watch->best)},
                      {"best_step", progress.watch->best_step},
                      {"worse", progress.watch->worse}};
-  return json.dump();
+  return printed(json);
 }
 
 Progress parse_progress(const std::string& text, const std::filesystem::path& path,

@@ -349,7 +349,7 @@ void check_metadata(const std::filesystem::path& path, const Metadata& metadata)
 
 std::string json_text(const std::filesystem::path& path, std::string_view text) {
   try {
-    return nlohmann::json(text).dump();
+    return strictly_quoted(text);
   } catch (const nlohmann::json::exception&) {
     fail<UsageError>("{}: {} is not UTF-8; names and metadata of safetensors must be",
                      path.string(), printable_name(text));

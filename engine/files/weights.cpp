@@ -245,7 +245,7 @@ std::string listed(const std::vector<std::string>& names) {
   return listed(names, shown);
 }
 
-std::string text_of(const UnfitTensor& tensor) {
+std::string unfit_text(const UnfitTensor& tensor) {
   return fmt::format("{} is {} [{}] in the file, [{}] in the model", shown(tensor.name),
                      name(tensor.type), fmt::join(tensor.shape, ","),
                      fmt::join(tensor.wanted.extents(), ","));
@@ -357,7 +357,7 @@ std::string LoadReport::problems() const {
                                 })));
   if (!unfit.empty())
     parts.push_back(
-        fmt::format("{} of another shape or type: {}", unfit.size(), listed(unfit, text_of)));
+        fmt::format("{} of another shape or type: {}", unfit.size(), listed(unfit, unfit_text)));
   if (const std::string note = channels_note(*this); !note.empty()) parts.push_back(note);
   for (const std::string& text : untied)
     parts.push_back(fmt::format("{}, but they are one tensor in the model", text));
@@ -378,7 +378,7 @@ std::vector<std::string> LoadReport::lines() const {
   if (!missing.empty())
     lines.push_back(fmt::format("  not in the file, left as initialised: {}", listed(missing)));
   if (!unfit.empty())
-    lines.push_back(fmt::format("  left as initialised: {}", listed(unfit, text_of)));
+    lines.push_back(fmt::format("  left as initialised: {}", listed(unfit, unfit_text)));
   if (!unexpected.empty())
     lines.push_back(fmt::format("  only in the file: {}", listed(unexpected)));
   if (!untied.empty()) lines.push_back(fmt::format("  not loaded: {}", fmt::join(untied, ", ")));

@@ -24,8 +24,8 @@ namespace {
 // What nccl.h declares, as far as it is used: the toolkit does not have that header. Its binary
 // interface is the same in all of NCCL 2; ncclAvg came with 2.10, ncclGetLastError() with 2.13.
 constexpr int success = 0, remote_error = 6, in_progress = 7;
-constexpr int average = 4;     // ncclAvg
-constexpr int type_bytes = 1;  // ncclUint8
+constexpr int mean_of_ranks = 4;  // ncclAvg
+constexpr int type_bytes = 1;     // ncclUint8
 constexpr int type_f16 = 6, type_f32 = 7, type_bf16 = 9;
 constexpr int oldest_version = 21300;
 
@@ -215,11 +215,11 @@ void Nccl::mean(std::span<const Piece> pieces, bool to_owners, cudaStream_t stre
   if (to_owners)
     return group(pieces, "ncclReduce", [&](const Piece& piece) {
       return library_.reduce(piece.data, piece.data, static_cast<std::size_t>(piece.elements),
-                             nccl_type(piece.dtype), average, piece.owner, comm_, stream);
+                             nccl_type(piece.dtype), mean_of_ranks, piece.owner, comm_, stream);
     });
   group(pieces, "ncclAllReduce", [&](const Piece& piece) {
     return library_.all_reduce(piece.data, piece.data, static_cast<std::size_t>(piece.elements),
-                               nccl_type(piece.dtype), average, comm_, stream);
+                               nccl_type(piece.dtype), mean_of_ranks, comm_, stream);
   });
 }
 

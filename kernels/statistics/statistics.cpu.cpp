@@ -15,7 +15,7 @@ struct Sums {
 };
 
 template <class T>
-WARPSTEP_LOOP void sums_of_loop(const T* x, std::int64_t count, Sums* to) {
+WARPSTEP_LOOP void statistics_loop(const T* x, std::int64_t count, Sums* to) {
   constexpr std::int64_t lanes = 16;
   double sum[lanes] = {}, squares[lanes] = {};
   float largest[lanes] = {}, nonzero[lanes] = {};  // a chunk's count is exact in float
@@ -41,7 +41,7 @@ WARPSTEP_LOOP void sums_of_loop(const T* x, std::int64_t count, Sums* to) {
   }
 }
 template <class T>
-const auto sums_of = vectorized<sums_of_loop<T>>();
+const auto statistics_of = vectorized<statistics_loop<T>>();
 
 }  // namespace
 
@@ -53,7 +53,7 @@ std::unique_ptr<Kernel> bind(const ActivationStatistics& op, const Operands& ope
         [op, count](const Buffers& b) {
           auto* partial = as<Sums>(b.workspace);
           for_chunks(count, [&](std::int64_t i, std::int64_t end) {
-            sums_of<T>(as<T>(b.in[2]) + i, end - i, &partial[i / chunk_elements]);
+            statistics_of<T>(as<T>(b.in[2]) + i, end - i, &partial[i / chunk_elements]);
           });
           Sums all{};
           for (std::int64_t c = 0; c < chunks(count); ++c) {

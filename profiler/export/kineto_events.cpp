@@ -102,7 +102,7 @@ class Reader {
       return false;
     };
     try {
-      return Json::parse(text, take);
+      return parse_json<Json>(text, take);
     } catch (const Json::parse_error& error) {
       if (error.byte > text.size())
         fail<DataError>("ends after byte {}, within its JSON; copy it again", text.size());
@@ -190,7 +190,7 @@ class Reader {
 
   // Numbers and texts; anything else is no name of a track, and may be nested without end.
   static std::string track_part(const Json* value) {
-    return value == nullptr || value->is_structured() ? "?" : shortened(value->dump());
+    return value == nullptr || value->is_structured() ? "?" : shortened(printed(*value));
   }
 
   static std::string track_name(const Json& json) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/core/json_text.h"
 #include "profiler/analysis/memory.h"
 #include "profiler/export/export.h"
 #include "profiler/export/trace_file.h"
@@ -46,7 +47,7 @@ void append_pickled(std::string& out, const Json& value) {
     out += value.is_object() ? 'u' : 'e';  // SETITEMS, APPENDS
   } else if (value.is_string()) {
     // Bytes that are no UTF-8 become U+FFFD.
-    const std::string text = Json::parse(json_quoted(value.get_ref<const std::string&>()));
+    const std::string text = utf8(value.get_ref<const std::string&>());
     out += 'X';  // BINUNICODE
     append_pickled_bytes(out, text.size(), 4);
     out += text;

@@ -24,6 +24,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "engine/core/thread.h"
 #include "profiler/sources/sampler_proc.h"
@@ -229,8 +230,9 @@ void remove_stale(const path& folder) {
 
 // Throws UsageError and nlohmann::json's exceptions.
 TriggerRequest parse_request(const std::string& line) {
-  const nlohmann::json json = nlohmann::json::parse(line);
-  if (!json.is_object()) fail<UsageError>("a request must be a JSON object");
+  const nlohmann::json json = parse_json<nlohmann::json>(line, {});
+  if (zero_byte(line) != std::string::npos || !json.is_object())
+    fail<UsageError>("a request must be a JSON object");
   TriggerRequest request;
   for (const auto& [key, value] : json.items()) {
     if (key == "steps" && value.is_number_unsigned()) {
@@ -420,7 +422,7 @@ std::string trigger(pid_t job, const TriggerRequest& request) {
     fail<UsageError>("the socket of process {} belongs to somebody else; {}", job, jobs_text());
   nlohmann::json json{{"steps", request.steps}, {"deep", request.deep}};
   if (request.last_ms > 0) json = {{"last_ms", request.last_ms}};  // which older jobs refuse
-  if (send_line(socket, json.dump(), deadline))
+  if (send_line(socket, printed(json), deadline))
     if (const auto answer = receive_line(socket, answer_bytes, deadline))
       return one_clean_line(*answer);
   fail<Error>("process {} did not answer within {} s: it has ended, or it is stopped", job,

@@ -293,7 +293,12 @@ class SessionReader {
       }
       return !too_many;
     };
-    Json json = Json::parse(text, within, false);
+    Json json;
+    try {
+      json = parse_json<Json>(text, within);
+    } catch (const Json::exception&) {
+      json = Json(Json::value_t::discarded);
+    }
     if (too_deep) damaged("is nested too deeply");
     if (too_many) damaged("has an object with too many keys");
     if (json.is_discarded()) damaged("is not JSON");

@@ -101,7 +101,7 @@ std::vector<CLI::ConfigItem> items_of(const std::vector<TomlOption>& options) {
 }
 
 std::string typed(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>() : printed(value);
 }
 
 // What config.json writes for an option that has no value: it cannot be typed.

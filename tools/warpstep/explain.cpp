@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "engine/explain/scaling.h"
 #include "engine/passes/compile.h"
 #include "tools/warpstep/command.h"
@@ -182,7 +183,7 @@ int explain_model(const ExplainOptions& options) {
     nlohmann::json all = explain_json(program);
     all["fusions"] = fusions_json(graph, step);
     if (!scaled.empty()) all["scaling"] = scaling_json(scaled);
-    fmt::print("{}\n", all.dump(2));
+    fmt::print("{}\n", printed(all, 2));
   } else if (!scaled.empty()) {
     fmt::print("{}\n{}\n\n{}", title, scaling_heading(options, scaled.back()),
                scaling_text(scaled));

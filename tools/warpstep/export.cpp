@@ -66,7 +66,7 @@ void write_tables(const ExportRequest& request, const ProfiledRun& run, const fs
     if (request.csv || request.wants_all())
       write(request, folder, table.key + ".csv", profiler::to_csv(table));
     if (request.json || request.wants_all())
-      write(request, folder, table.key + ".json", profiler::to_json(table).dump(1) + "\n");
+      write(request, folder, table.key + ".json", printed(profiler::to_json(table), 1) + "\n");
   }
 }
 

@@ -162,7 +162,7 @@ std::optional<std::int64_t> export_tokenizer(const data::Tokenizer& tokenizer,
   if (end)
     for (const char* key : {"bos_token", "eos_token", "unk_token"})
       config[key] = data::end_of_text_name;
-  write_atomically(folder / "tokenizer_config.json", config.dump(2) + "\n");
+  write_atomically(folder / "tokenizer_config.json", printed(config, 2) + "\n");
   return end;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "engine/core/json_text.h"
 #include "engine/core/version.h"
 #include "engine/run/backend.h"
 #include "tools/warpstep/command.h"
@@ -92,7 +93,7 @@ Run declare_info(Parser parser) {
   return [json] {
     const Json found = facts();
     if (*json)
-      fmt::print("{}\n", found.dump(2));
+      fmt::print("{}\n", printed(found, 2));
     else
       print(found);
     return done;

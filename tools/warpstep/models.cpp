@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "models/build.h"
 #include "models/zoo.h"
@@ -76,7 +77,7 @@ int list_models(const ModelsRequest& request) {
   if (request.json) {
     Json all = Json::array();
     for (const models::Model& model : models::zoo()) all.push_back(json_of(model));
-    fmt::print("{}\n", all.dump(2));
+    fmt::print("{}\n", printed(all, 2));
     return done;
   }
   TextTable table{{{"name"}, {"parameters", true}, {"input"}, {"lr", true}, {"for"}}, {}};

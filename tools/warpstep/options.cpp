@@ -76,10 +76,10 @@ std::vector<OptionChange> changes(const RunOptions& before, const RunOptions& no
         std::string words;
         for (const Json& element : value)
           words += (words.empty() ? "" : " ") +
-                   (element.is_string() ? element.get<std::string>() : element.dump());
+                   (element.is_string() ? element.get<std::string>() : printed(element));
         return words.empty() ? "none" : words;
       }
-      return value.is_number() && value.get<double>() < 0 ? "none" : value.dump();
+      return value.is_number() && value.get<double>() < 0 ? "none" : printed(value);
     };
     const auto meaning = [&](const RunOptions& options) {
       return row.meaning ? row.meaning(options) : text(options);
@@ -138,7 +138,7 @@ std::string refusal_of(const std::string& option, const Json& value) {
   if (value.is_boolean()) return {};
   if (value.empty()) return fmt::format("{}: an empty list", option);
   const auto typed = [](const Json& json) {
-    return json.is_string() ? json.get<std::string>() : json.dump();
+    return json.is_string() ? json.get<std::string>() : printed(json);
   };
   std::vector<std::string> texts;
   if (value.is_array())

@@ -62,7 +62,7 @@ Json with_best_peaks(Json measured, const std::string& key, const std::filesyste
       measured["how"] = measured["how"].get<std::string>() + "; the best seen on this machine";
     if (mine == before) return measured;
     std::filesystem::create_directories(folder);
-    write_atomically(file, kept.dump(2) + "\n");
+    write_atomically(file, printed(kept, 2) + "\n");
   } catch (const std::exception&) {  // no cache: what was measured now
   }
   return measured;

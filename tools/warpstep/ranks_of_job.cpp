@@ -51,8 +51,8 @@ std::vector<profiler::Sibling> siblings_of(Communicator& communicator) {
   const CpuSet mine = allowed_cpus();
   const Json place{{"numbers", numbers}, {"process", ::getpid()}, {"cpus", mine}};
   std::vector<profiler::Sibling> siblings;
-  for (const std::string& text : communicator.gather(place.dump())) {
-    const Json other = Json::parse(text);
+  for (const std::string& text : communicator.gather(printed(place))) {
+    const Json other = parse_json<Json>(text, {});
     const auto process = other.at("process").get<int>();
     if (numbers.empty() || other.at("numbers") != numbers || process == ::getpid()) continue;
     const auto cpus = other.at("cpus").get<CpuSet>();
@@ -220,14 +220,15 @@ void require_alike(Communicator& communicator, const Job& job, const Progress& p
   const std::vector<std::string> all = communicator.gather(printed(facts));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    const Json flat = Json::parse(all[0]).flatten(), other = Json::parse(all[rank]).flatten();
+    const Json flat = parse_json<Json>(all[0], {}).flatten(),
+               other = parse_json<Json>(all[rank], {}).flatten();
     for (const auto& [key, value] : flat.items())
       if (!other.contains(key) || other.at(key) != value)
         fail<UsageError>(
             "rank {} differs from rank 0 in {}: {} instead of {}; start all ranks of one version "
             "with the same options, data, checkpoint and WARPSTEP_ variables",
-            rank, key.substr(1), other.contains(key) ? other.at(key).dump() : "nothing",
-            value.dump());
+            rank, key.substr(1), other.contains(key) ? printed(other.at(key)) : "nothing",
+            printed(value));
     fail<UsageError>("rank {} has options or data that rank 0 lacks", rank);
   }
 }
@@ -358,8 +359,8 @@ std::uint64_t report_ranks(Communicator& communicator, const std::string& out,
                   {"bad_rows", own.bad_rows}};
   std::uint64_t bad_rows = 0;
   std::vector<Json> ranks;  // and all have written their profiles
-  for (const std::string& text : communicator.gather(mine.dump())) {
-    ranks.push_back(Json::parse(text));
+  for (const std::string& text : communicator.gather(printed(mine))) {
+    ranks.push_back(parse_json<Json>(text, {}));
     bad_rows += ranks.back().at("bad_rows").get<std::uint64_t>();
   }
   if (communicator.world().rank > 0 || own.step_seconds == 0) return bad_rows;

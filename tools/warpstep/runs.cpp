@@ -73,7 +73,7 @@ struct RunRecord {
   std::string option(const std::string& key) const {
     const auto found = options.find(option_of(key));
     if (found == options.end()) return "-";
-    return found->is_string() ? found->get<std::string>() : found->dump();
+    return found->is_string() ? found->get<std::string>() : printed(*found);
   }
 };
 

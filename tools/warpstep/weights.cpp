@@ -10,6 +10,7 @@
 
 #include "data/io/file.h"
 #include "engine/core/error.h"
+#include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "engine/files/safetensors_values.h"
 #include "tools/warpstep/checkpoint_files.h"
@@ -232,7 +233,7 @@ std::string file_of(const std::string& path) {
 int info(const std::string& path, bool json) {
   const Json file = describe(SafetensorsFile(file_of(path)));
   if (json)
-    fmt::print("{}\n", file.dump(2));
+    fmt::print("{}\n", printed(file, 2));
   else
     print(file);
   return done;

@@ -292,6 +292,7 @@ TEST_F(Trigger, AnswersNonsenseAndContinues) {
                            "{\"deep\":1}", "{\"stops\":1}", "\xff\xfe", "{\"steps\":1} 2"})
     EXPECT_THAT(send_raw(std::string(line) + "\n"), HasSubstr("not recorded: ")) << line;
   EXPECT_THAT(send_raw(std::string(4000, '[') + "\n"), HasSubstr("not recorded: "));
+  EXPECT_THAT(send_raw(std::string("{}") + '\0' + "more\n"), HasSubstr("not recorded: "));
   EXPECT_EQ(send_raw("{}\n"), "8 steps");
   EXPECT_EQ(send_raw("{\"steps\":2}\n{\"steps\":3}\n"), "2 steps");
   EXPECT_EQ(send_raw(std::string(100'000, 'x')), "closed") << "no line may be that long";

@@ -24,36 +24,55 @@ bool computes_pooled(const Conv& op, const Type& x, const Context& context) {
          pools_in_winograd(op);
 }
 
+namespace {
+
+// What an op computes of its convolution.
+struct Form {
+  std::unique_ptr<Kernel> (*narrow)(const Conv&, const Shape&, const Shape&, DType);  // or null
+  std::unique_ptr<Kernel> (*depthwise)(const Conv&, const Shape&, const Shape&, DType);
+  std::unique_ptr<Kernel> (*winograd)(const Conv&, const Shape&, const Shape&, DType);
+  std::unique_ptr<Kernel> (*product)(const Conv&, const Shape&, const Shape&, DType);
+  bool weight_gradient = false;
+};
+
+std::unique_ptr<Kernel> kernel_of(const Form& form, const Conv& op, const Type& x,
+                                  const Context& context) {
+  const Shape z = convolved(op, x.shape);
+  if (form.narrow && suits_narrow(op, x.shape)) return form.narrow(op, x.shape, z, x.dtype);
+  if (suits_depthwise(op, x.shape, x.dtype)) return form.depthwise(op, x.shape, z, x.dtype);
+  // Zeros would spread what is not finite from one group to another.
+  if (const std::int64_t groups = joined_groups(op, x.shape); groups > 1 && !context.exact_math) {
+    Conv joined = op;
+    joined.groups /= groups;
+    return joined_kernel(op, x.shape, x.dtype, form.weight_gradient, groups,
+                         kernel_of(form, joined, x, context));
+  }
+  return (uses_winograd(op, x, context) ? form.winograd : form.product)(op, x.shape, z, x.dtype);
+}
+
+}  // namespace
+
 std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
   const Type& x = operands.in(0).type;
-  const Shape z = convolved(op, x.shape);
   require_pool(operands, op, x);
-  if (suits_narrow(op, x.shape)) return narrow_conv(op, x.shape, z, x.dtype);
-  if (suits_depthwise(op, x.shape)) return depthwise_conv(op, x.shape, z, x.dtype);
-  return uses_winograd(op, x, operands.context) ? winograd_conv(op, x.shape, z, x.dtype)
-                                                : product_conv(op, x.shape, z, x.dtype);
+  return kernel_of({narrow_conv, depthwise_conv, winograd_conv, product_conv}, op, x,
+                   operands.context);
 }
 
 std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
   if (op.relu) refuse_fusion(operands, fusion::conv_dgrad_relu);
   const Type x{operands.in(0).type.dtype, op.input};
-  const Shape z = convolved(op.conv, x.shape);
   require_pool(operands, op.conv, x);
-  if (suits_depthwise(op.conv, x.shape)) return depthwise_data_grad(op.conv, x.shape, z, x.dtype);
-  return uses_winograd(op.conv, x, operands.context)
-             ? winograd_data_grad(op.conv, x.shape, z, x.dtype)
-             : product_data_grad(op.conv, x.shape, z, x.dtype);
+  return kernel_of({nullptr, depthwise_data_grad, winograd_data_grad, product_data_grad}, op.conv,
+                   x, operands.context);
 }
 
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {
   const Type& x = operands.in(0).type;
-  const Shape z = convolved(op.conv, x.shape);
   require_pool(operands, op.conv, x);
-  if (suits_narrow(op.conv, x.shape)) return narrow_weight_grad(op.conv, x.shape, z, x.dtype);
-  if (suits_depthwise(op.conv, x.shape)) return depthwise_weight_grad(op.conv, x.shape, z, x.dtype);
-  return uses_winograd(op.conv, x, operands.context)
-             ? winograd_weight_grad(op.conv, x.shape, z, x.dtype)
-             : product_weight_grad(op.conv, x.shape, z, x.dtype);
+  return kernel_of(
+      {narrow_weight_grad, depthwise_weight_grad, winograd_weight_grad, product_weight_grad, true},
+      op.conv, x, operands.context);
 }
 
 }  // namespace warpstep::cpu

@@ -34,10 +34,11 @@ std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z,
                                              DType dtype);
 
-// depthwise.cpu.cpp: each channel by itself.
+// depthwise.cpu.cpp: each channel by itself, or with few others.
 
-// True for as many groups and outputs as channels, of which there are at least 4.
-bool suits_depthwise(const Conv& op, const Shape& x);
+// True for as many groups and outputs as channels, of which there are at least 4. In f32, with
+// vectors of 8 or more, also for groups of 2, 4 or 8 channels and as many outputs.
+bool suits_depthwise(const Conv& op, const Shape& x, DType dtype);
 
 // In f32 or bf16; sums are floats.
 std::unique_ptr<Kernel> depthwise_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype);
@@ -45,6 +46,16 @@ std::unique_ptr<Kernel> depthwise_data_grad(const Conv& op, const Shape& x, cons
                                             DType dtype);
 std::unique_ptr<Kernel> depthwise_weight_grad(const Conv& op, const Shape& x, const Shape& z,
                                               DType dtype);
+
+// joined.cpu.cpp: several groups at once.
+
+// How many groups of these channels to join; 1 for none.
+std::int64_t joined_groups(const Conv& op, const Shape& x);
+
+// The kernel of a convolution or of an adjoint, by `kernel` of the one with op.groups / groups
+// groups. gradient: of the weights. In f32 or bf16.
+std::unique_ptr<Kernel> joined_kernel(const Conv& op, const Shape& x, DType dtype, bool gradient,
+                                      std::int64_t groups, std::unique_ptr<Kernel> kernel);
 
 // products.cpu.cpp: matrix products over windows, for every shape, in f32 or bf16.
 

@@ -2,7 +2,10 @@
 // Vectors of channels, a multiply-add for each tap; only the weights are packed. Forward and the
 // data gradient are one loop: a pixel of the result is a sum over the taps that reach it, and
 // pixels that are a step apart have the same taps. Bound by memory, with large kernels by the loads
-// from the first cache, one for each multiply-add. Figures: bench/RECORDS.md.
+// from the first cache, one for each multiply-add. Groups of 2, 4 or 8 channels and as many outputs
+// are the same loop with a multiply-add for each channel of the group: in the one of number r, lane
+// l of the result meets lane l ^ r of the images. Figures: bench/RECORDS.md.
+#include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -140,14 +143,24 @@ struct PixelRun {
   std::int64_t kernel, channels;
   const T* x;                      // the image
   std::int64_t at, x_row, x_step;  // from x to the first pixel's tap of (0, 0); to the next pixel's
-  const float* weights;            // [kernel, kernel, channels]
+  const float* weights;            // [kernel, kernel, channels of a group, channels]
   const T* bias;                   // or null
   T* y;
   std::int64_t y_step, count;
   bool relu;
 };
 
-template <class T, int lanes, int pixels>
+// Lane l has lane l ^ r of the vector.
+template <int lanes, int r, class Vector>
+WARPSTEP_LOOP void exchange(Vector& vector) {
+  if constexpr (r > 0) {
+    typename VectorOf<lanes>::Ints from;
+    for (int l = 0; l < lanes; ++l) from[l] = l ^ r;
+    vector = __builtin_shuffle(vector, from);
+  }
+}
+
+template <class T, int lanes, int group, int pixels>
 WARPSTEP_LOOP void gather_pixels(const PixelRun<T>& run, std::int64_t first) {
   using Floats = typename VectorOf<lanes>::Floats;
   const std::int64_t at = run.at + first * run.x_step;
@@ -159,12 +172,17 @@ WARPSTEP_LOOP void gather_pixels(const PixelRun<T>& run, std::int64_t first) {
     for (const AxisTap* a = run.rows.begin; a < run.rows.end; ++a)
       for (const AxisTap* b = run.columns.begin; b < run.columns.end; ++b) {
         const T* x = run.x + (at + a->from * run.x_row + b->from * run.channels + c);
-        Floats weight;
-        load_stored(weight, run.weights + (a->number * run.kernel + b->number) * run.channels + c);
-        for_constants<pixels>([&]<int i>() __attribute__((always_inline)) {
-          Floats in;
-          load_stored(in, x + i * run.x_step);
-          sum[i] += in * weight;
+        const float* weights =
+            run.weights + (a->number * run.kernel + b->number) * group * run.channels + c;
+        for_constants<group>([&]<int r>() __attribute__((always_inline)) {
+          Floats weight;
+          load_stored(weight, weights + r * run.channels);
+          for_constants<pixels>([&]<int i>() __attribute__((always_inline)) {
+            Floats in;
+            load_stored(in, x + i * run.x_step);
+            exchange<lanes, r>(in);
+            sum[i] += in * weight;
+          });
         });
       }
     for_constants<pixels>([&]<int i>() __attribute__((always_inline)) {
@@ -174,17 +192,17 @@ WARPSTEP_LOOP void gather_pixels(const PixelRun<T>& run, std::int64_t first) {
   }
 }
 
-template <class T, int lanes>
+template <class T, int lanes, int group>
 WARPSTEP_LOOP void gather_run(const PixelRun<T>& run) {
   std::int64_t i = 0;
-  for (; i + 8 <= run.count; i += 8) gather_pixels<T, lanes, 8>(run, i);
-  for (; i + 3 <= run.count; i += 3) gather_pixels<T, lanes, 3>(run, i);
-  for (; i < run.count; ++i) gather_pixels<T, lanes, 1>(run, i);
+  for (; i + 8 <= run.count; i += 8) gather_pixels<T, lanes, group, 8>(run, i);
+  for (; i + 3 <= run.count; i += 3) gather_pixels<T, lanes, group, 3>(run, i);
+  for (; i < run.count; ++i) gather_pixels<T, lanes, group, 1>(run, i);
 }
 
-template <class T, int lanes>
+template <class T, int lanes, int group>
 void gather(const Depthwise& d, const T* x, const float* weights, const T* bias, T* y) {
-  static const auto gather_pixels_of = vectorized<gather_run<T, lanes>, lanes>();
+  static const auto gather_pixels_of = vectorized<gather_run<T, lanes, group>, lanes>();
 #pragma omp parallel for collapse(2) schedule(static) if (d.is_large())
   for (std::int64_t n = 0; n < d.images; ++n)
     for (std::int64_t h = 0; h < d.y_height; ++h) {
@@ -284,38 +302,67 @@ std::int64_t floats_of_tap(std::int64_t channels, int lanes) {
   return (channels + lanes - 1) / lanes * lanes;
 }
 
-// Each thread sums the taps over its share of the rows; these are added in their order.
+// to[i] = from[i ^ r], of at least a vector and of whole groups, whose size r is below.
 template <class T, int lanes>
-void correlate(const Depthwise& d, int threads, const T* x, const T* d_z, T* d_weights,
-               float* sums) {
+WARPSTEP_LOOP void exchange_row(const T* from, std::int64_t count, int r, T* to) {
+  typename VectorOf<lanes>::Ints lane;
+  for (int l = 0; l < lanes; ++l) lane[l] = l ^ r;
+  for (std::int64_t i = 0; i < count; i = next_vector<lanes>(i, count)) {
+    typename VectorOf<lanes>::Floats vector;
+    load_stored(vector, from + i);
+    store_stored(to + i, __builtin_shuffle(vector, lane));
+  }
+}
+
+// Floats that a thread needs: the sums of all taps and, of groups, a row of z.
+std::int64_t floats_of_thread(const Depthwise& d, std::int64_t group, int lanes) {
+  return d.taps() * group * floats_of_tap(d.channels, lanes) + (group > 1 ? d.y_row() : 0);
+}
+
+// Each thread sums the taps over its share of the rows; these are added in their order. In groups
+// (of float), the sums of number r are those of channel c and output c ^ r.
+template <class T, int lanes>
+void correlate(const Depthwise& d, std::int64_t group, int threads, const T* x, const T* d_z,
+               T* d_weights, float* sums) {
   static const auto correlate_row_of = vectorized<correlate_row<T, lanes>, lanes>();
+  static const auto exchange_row_of = vectorized<exchange_row<T, lanes>, lanes>();
   const std::int64_t all_rows = d.images * d.y_height, of_tap = floats_of_tap(d.channels, lanes),
-                     of_thread = d.taps() * of_tap;
+                     of_number = d.taps() * of_tap, of_thread = floats_of_thread(d, group, lanes);
   const Lattice &rows = d.rows[0], &columns = d.columns[0];
 #pragma omp parallel for schedule(static) num_threads(threads) if (d.is_large())
   for (int thread = 0; thread < threads; ++thread) {
     float* own = sums + thread * of_thread;
     std::fill_n(own, of_thread, 0.0F);
-    for (std::int64_t r = all_rows * thread / threads; r < all_rows * (thread + 1) / threads; ++r) {
-      const std::int64_t n = r / d.y_height, i = r % d.y_height;
+    for (std::int64_t row = all_rows * thread / threads; row < all_rows * (thread + 1) / threads;
+         ++row) {
+      const std::int64_t n = row / d.y_height, i = row % d.y_height;
       const AxisTaps taps = rows.at(i);
-      for (const AxisTap* a = taps.begin; a < taps.end; ++a)
-        correlate_row_of({.columns = &columns,
-                          .x = x + (n * d.x_height + a->from + i * rows.move) * d.x_row(),
-                          .d_z = d_z + r * d.y_row(),
-                          .channels = d.channels,
-                          .sums = own + a->number * d.kernel * of_tap,
-                          .sums_tap = of_tap});
+      for (int r = 0; r < group; ++r) {
+        const T* gradients = d_z + row * d.y_row();
+        if (r > 0) {
+          auto* exchanged = reinterpret_cast<T*>(own + group * of_number);
+          exchange_row_of(gradients, d.y_row(), r, exchanged);
+          gradients = exchanged;
+        }
+        for (const AxisTap* a = taps.begin; a < taps.end; ++a)
+          correlate_row_of({.columns = &columns,
+                            .x = x + (n * d.x_height + a->from + i * rows.move) * d.x_row(),
+                            .d_z = gradients,
+                            .channels = d.channels,
+                            .sums = own + r * of_number + a->number * d.kernel * of_tap,
+                            .sums_tap = of_tap});
+      }
     }
   }
   for (std::int64_t c = 0; c < d.channels; ++c) {
     const std::int64_t last = of_tap - lanes, at = c < last ? c : last + c - (d.channels - lanes);
-    for (std::int64_t t = 0; t < d.taps(); ++t) {
-      float sum = 0;
-      for (int thread = 0; thread < threads; ++thread)
-        sum += sums[thread * of_thread + t * of_tap + at];
-      d_weights[c * d.taps() + t] = rounded_to<T>(sum);
-    }
+    for (std::int64_t r = 0; r < group; ++r)
+      for (std::int64_t t = 0; t < d.taps(); ++t) {
+        float sum = 0;
+        for (int thread = 0; thread < threads; ++thread)
+          sum += sums[thread * of_thread + r * of_number + t * of_tap + at];
+        d_weights[((c ^ r) * d.taps() + t) * group + c % group] = rounded_to<T>(sum);
+      }
   }
 }
 
@@ -327,59 +374,87 @@ auto with_lanes(std::int64_t channels, Run run) {
   return run.template operator()<4>();
 }
 
-constexpr const char* depthwise_name = "depthwise, vector loops";
+std::string name_of(std::int64_t group) {
+  return group == 1 ? "depthwise, vector loops" : fmt::format("groups of {}, vector loops", group);
+}
+
+// What gather() reads: the weights [out, taps, channels of a group] or, for the data gradient,
+// those that lead from each channel back.
+template <class T, int group>
+void pack_weights(const Depthwise& d, bool adjoint, const T* from, float* to) {
+  for (std::int64_t t = 0; t < d.taps(); ++t)
+    for (std::int64_t r = 0; r < group; ++r)
+      for (std::int64_t c = 0; c < d.channels; ++c) {
+        const std::int64_t out = adjoint ? c ^ r : c, in = adjoint ? c : c ^ r;
+        to[(t * group + r) * d.channels + c] =
+            as_float(from[(out * d.taps() + t) * group + in % group]);
+      }
+}
+
+template <class T, int lanes, int group>
+std::unique_ptr<Kernel> gather_kernel(Depthwise depthwise, bool bias, bool adjoint) {
+  const std::size_t bytes = idx(depthwise.taps() * group * depthwise.channels) * sizeof(float);
+  return host_kernel(
+      name_of(group),
+      [d = std::move(depthwise), bias, adjoint](const Buffers& b) {
+        auto* weights = as<float>(b.workspace);
+        pack_weights<T, group>(d, adjoint, as<T>(b.in[1]), weights);
+        gather<T, lanes, group>(d, as<T>(b.in[0]), weights, bias ? as<T>(b.in[2]) : nullptr,
+                                as<T>(b.out[0]));
+      },
+      bytes);
+}
 
 // Of in[0], the weights in[1] and, with `bias`, in[2].
-std::unique_ptr<Kernel> gather_kernel(Depthwise depthwise, bool bias, DType dtype) {
-  return with_stored(dtype, [&]<class T>() {
-    return with_lanes(depthwise.channels, [&]<int lanes>() -> std::unique_ptr<Kernel> {
-      const std::size_t bytes = idx(depthwise.taps() * depthwise.channels) * sizeof(float);
-      return host_kernel(
-          depthwise_name,
-          [d = std::move(depthwise), bias](const Buffers& b) {
-            auto* weights = as<float>(b.workspace);
-            for (std::int64_t t = 0; t < d.taps(); ++t)
-              for (std::int64_t c = 0; c < d.channels; ++c)
-                weights[t * d.channels + c] = as_float(as<T>(b.in[1])[c * d.taps() + t]);
-            gather<T, lanes>(d, as<T>(b.in[0]), weights, bias ? as<T>(b.in[2]) : nullptr,
-                             as<T>(b.out[0]));
-          },
-          bytes);
+std::unique_ptr<Kernel> gather_kernel(Depthwise depthwise, std::int64_t group, DType dtype,
+                                      bool bias, bool adjoint) {
+  if (group == 1)
+    return with_stored(dtype, [&]<class T>() {
+      return with_lanes(depthwise.channels, [&]<int lanes>() {
+        return gather_kernel<T, lanes, 1>(std::move(depthwise), bias, adjoint);
+      });
     });
-  });
+  const auto make = [&]<int lanes>() {
+    if (group == 2) return gather_kernel<float, lanes, 2>(std::move(depthwise), bias, adjoint);
+    if (group == 4) return gather_kernel<float, lanes, 4>(std::move(depthwise), bias, adjoint);
+    return gather_kernel<float, lanes, 8>(std::move(depthwise), bias, adjoint);
+  };
+  return std::min(vector_lanes(), depthwise.channels) >= 16 ? make.template operator()<16>()
+                                                            : make.template operator()<8>();
 }
 
 }  // namespace
 
-bool suits_depthwise(const Conv& op, const Shape& x) {
-  return op.groups == x[3] && op.out == x[3] && x[3] >= fewest_channels;
+bool suits_depthwise(const Conv& op, const Shape& x, DType dtype) {
+  const std::int64_t group = x[3] / op.groups, lanes = std::min(vector_lanes(), x[3]);
+  return op.out == x[3] && (group == 1 ? lanes >= fewest_channels
+                                       : (group == 2 || group == 4 || group == 8) &&
+                                             dtype == DType::f32 && lanes >= 8);
 }
 
 std::unique_ptr<Kernel> depthwise_conv(const Conv& op, const Shape& x, const Shape& z,
                                        DType dtype) {
-  return gather_kernel(forward_of(op, x, z), op.bias, dtype);
+  return gather_kernel(forward_of(op, x, z), x[3] / op.groups, dtype, op.bias, false);
 }
 
 std::unique_ptr<Kernel> depthwise_data_grad(const Conv& op, const Shape& x, const Shape& z,
                                             DType dtype) {
-  return gather_kernel(adjoint_of(op, x, z), false, dtype);
+  return gather_kernel(adjoint_of(op, x, z), x[3] / op.groups, dtype, false, true);
 }
 
 std::unique_ptr<Kernel> depthwise_weight_grad(const Conv& op, const Shape& x, const Shape& z,
                                               DType dtype) {
   Depthwise depthwise = forward_of(op, x, z);
-  const std::int64_t rows = op.bias ? z.count() / op.out : 0;
+  const std::int64_t rows = op.bias ? z.count() / op.out : 0, group = x[3] / op.groups;
   const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   return with_stored(dtype, [&]<class T>() {
     return with_lanes(depthwise.channels, [&]<int lanes>() -> std::unique_ptr<Kernel> {
-      std::size_t bytes =
-          idx(threads * depthwise.taps() * floats_of_tap(depthwise.channels, lanes)) *
-          sizeof(float);
+      std::size_t bytes = idx(threads * floats_of_thread(depthwise, group, lanes)) * sizeof(float);
       if (rows > 0) bytes = std::max(bytes, column_sums_workspace(rows, depthwise.channels));
       return host_kernel(
-          depthwise_name,
-          [d = std::move(depthwise), threads, rows](const Buffers& b) {
-            correlate<T, lanes>(d, threads, as<T>(b.in[0]), as<T>(b.in[1]), as<T>(b.out[0]),
+          name_of(group),
+          [d = std::move(depthwise), group, threads, rows](const Buffers& b) {
+            correlate<T, lanes>(d, group, threads, as<T>(b.in[0]), as<T>(b.in[1]), as<T>(b.out[0]),
                                 as<float>(b.workspace));
             if (rows > 0)
               column_sums(as<T>(b.in[1]), rows, d.channels, as<T>(b.out[1]), b.workspace);

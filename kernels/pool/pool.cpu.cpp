@@ -1,6 +1,9 @@
 // Pooling on the CPU, bound by memory. Figures per layer: bench/RECORDS.md.
 //   max       reads x (or d_x) and y once, with an index in bytes
+//             the adjoint of overlapping windows gathers or scatters, see scatters()
 //   average   whole images are sums of columns; smaller windows go pixel by pixel
+
+#include <omp.h>
 
 #include <cmath>
 #include <vector>
@@ -170,6 +173,32 @@ WARPSTEP_LOOP void gather_row(const Pooling& p, const Reach* reach, Reach rows, 
   }
 }
 
+// The adjoint where that costs more than a window's: rows [band.begin, band.end) of d_x, in floats.
+// Each window adds its gradient at its maximum, in order, so the bits are those of gather_row().
+template <class T>
+void scatter_rows(const Pooling& p, const Reach* reach, Reach band, const T* d_y,
+                  const std::uint8_t* index, float* sums) {
+  const std::int64_t window = p.op.window, height = band.end - band.begin;
+  std::int64_t places[MaxPool::none];  // offsets of the positions in a window
+  for (std::int64_t k = 0; k < window * window; ++k)
+    places[k] = k / window * p.row() + k % window * p.channels;
+  std::fill_n(sums, height * p.row(), 0.0F);
+  for (std::int64_t i = reach[band.begin].begin; i < reach[band.end - 1].end; ++i) {
+    // The positions that are in the band; MaxPool::none is none of them.
+    const std::int64_t h0 = i * p.op.stride - p.op.padding - band.begin,
+                       first = std::max<std::int64_t>(0, -h0) * window,
+                       count = std::min(window, height - h0) * window - first;
+    for (std::int64_t j = 0; j < p.out_width; ++j) {
+      const std::int64_t from = i * p.out_row() + j * p.channels;
+      float* to = sums + h0 * p.row() + (j * p.op.stride - p.op.padding) * p.channels;
+      for (std::int64_t c = 0; c < p.channels; ++c) {
+        const std::int64_t at = index[from + c];
+        if (at >= first && at < first + count) to[places[at] + c] += as_float(d_y[from + c]);
+      }
+    }
+  }
+}
+
 template <class T, int lanes>
 void pool(const Pooling& p, const Buffers& b) {
   static const auto row = vectorized<pool_row<T, lanes>, lanes>();
@@ -209,12 +238,48 @@ void unpool_overlapping(const Pooling& p, const std::vector<Reach>& rows,
     }
 }
 
+template <class T>
+std::unique_ptr<Kernel> scatter_kernel(const Pooling& p) {
+  const std::int64_t threads =
+      omp_get_max_threads();  // of the workspace, whichever thread enqueues
+  const std::int64_t bands = std::min((2 * threads + p.images - 1) / p.images,
+                                      std::max<std::int64_t>(1, p.height / p.op.window)),
+                     floats = (p.height + bands - 1) / bands * p.row();
+  constexpr bool in_place = std::is_same_v<T, float>;
+  const auto run = [=, reach = reach_of(p.op, p.height, p.out_height)](const Buffers& b) {
+#pragma omp parallel for collapse(2) schedule(static)
+    for (std::int64_t n = 0; n < p.images; ++n)
+      for (std::int64_t k = 0; k < bands; ++k) {
+        const Reach band{p.height * k / bands, p.height * (k + 1) / bands};
+        const T* d_y = as<T>(b.in[0]) + n * p.out_image();
+        const std::uint8_t* index = as<std::uint8_t>(b.in[1]) + n * p.out_image();
+        T* d_x = as<T>(b.out[0]) + n * p.image() + band.begin * p.row();
+        if constexpr (in_place) {
+          scatter_rows(p, reach.data(), band, d_y, index, d_x);
+        } else {
+          float* sums = as<float>(b.workspace) + omp_get_thread_num() * floats;
+          scatter_rows(p, reach.data(), band, d_y, index, sums);
+          for (std::int64_t e = 0; e < (band.end - band.begin) * p.row(); ++e)
+            d_x[e] = rounded_to<T>(sums[e]);
+        }
+      }
+  };
+  return host_kernel("loops, scattered", run, in_place ? 0 : idx(threads * floats) * sizeof(float));
+}
+
 // The channels that a loop takes at once: at most a vector register, as the compiler would keep
 // wider vectors in memory.
 std::int64_t lanes_for(std::int64_t channels) {
   for (std::int64_t lanes = vector_lanes(); lanes >= 4; lanes /= 2)
     if (channels >= lanes) return lanes;
   return 1;
+}
+
+// Whether the adjoint scatters: an element of a window takes as long as a vector over the pixels of
+// a window as far apart as the windows.
+bool scatters(const Pooling& p, std::int64_t lanes) {
+  const std::int64_t vectors = (p.channels + lanes - 1) / lanes;
+  return p.op.window * p.op.window * vectors > p.channels;
 }
 
 // Calls make.operator()<T, lanes>(name) with the lanes for these channels.
@@ -250,7 +315,9 @@ std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {
   const bool tiles = p.op.stride == p.op.window && p.op.padding == 0 &&
                      p.out_height * p.op.window == p.height && p.out_width * p.op.window == p.width;
   const auto make = [&]<class T, int lanes>(const std::string& name) {
-    if (tiles) return host_kernel(name, [p](const Buffers& b) { unpool_tiles<T, lanes>(p, b); });
+    if (tiles && lanes > 1)
+      return host_kernel(name, [p](const Buffers& b) { unpool_tiles<T, lanes>(p, b); });
+    if (scatters(p, lanes)) return scatter_kernel<T>(p);
     const std::vector<Reach> rows = reach_of(p.op, p.height, p.out_height),
                              columns = reach_of(p.op, p.width, p.out_width);
     return host_kernel(

@@ -23,19 +23,21 @@ TEST(Pool, OfNotANumberIsNaNAndPointsIntoTheImage) {
   } catch (const DeviceError& error) {
     GTEST_SKIP() << error.what();
   }
-  cases::Case c;
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const Tensor x =
-      cases::input(c, "x", {DType::f32, {1, 5, 4, 16}}, {cases::Fill::Kind::constant, nan});
-  max_pool(x, {.window = 3, .stride = 2, .padding = 1});
-  const std::vector<Result> results = Trial(c, backend).run();
-  for (const float maximum : results[0].floats) EXPECT_TRUE(std::isnan(maximum));
-  ASSERT_EQ(results[1].integers.size(), 3U * 2 * 16);
-  for (std::size_t o = 0; o < results[1].integers.size(); ++o) {
-    const auto pixel = static_cast<int>(o / 16);
-    const int h = pixel / 2 * 2 - 1 + results[1].integers[o] / 3;
-    const int w = pixel % 2 * 2 - 1 + results[1].integers[o] % 3;
-    EXPECT_TRUE(h >= 0 && h < 5 && w >= 0 && w < 4) << "output " << o;
+  for (const std::size_t channels : {3, 16}) {
+    cases::Case c;
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const Type type{DType::f32, {1, 5, 4, static_cast<std::int64_t>(channels)}};
+    const Tensor x = cases::input(c, "x", type, {cases::Fill::Kind::constant, nan});
+    max_pool(x, {.window = 3, .stride = 2, .padding = 1});
+    const std::vector<Result> results = Trial(c, backend).run();
+    for (const float maximum : results[0].floats) EXPECT_TRUE(std::isnan(maximum));
+    ASSERT_EQ(results[1].integers.size(), 3 * 2 * channels);
+    for (std::size_t o = 0; o < results[1].integers.size(); ++o) {
+      const auto pixel = static_cast<int>(o / channels);
+      const int h = pixel / 2 * 2 - 1 + results[1].integers[o] / 3;
+      const int w = pixel % 2 * 2 - 1 + results[1].integers[o] % 3;
+      EXPECT_TRUE(h >= 0 && h < 5 && w >= 0 && w < 4) << "output " << o;
+    }
   }
 }
 

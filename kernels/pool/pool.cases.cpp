@@ -48,6 +48,9 @@ void add_pool(List list) {
            Size{"2x2 stride 1 padding 1", 1, 5, 4, 3, 2, 1, 1},
            Size{"gaps: 2x2 stride 3", 3, 11, 8, 30, 2, 3, 0},
            Size{"7x7 stride 7 padding 3", 1, 21, 14, 3, 7, 7, 3},
+           Size{"5x5 stride 1 padding 2, of one channel", 2, 9, 19, 1, 5, 1, 2},
+           Size{"5x5 stride 2 padding 1", 1, 17, 11, 6, 5, 2, 1},
+           Size{"7x7 stride 1 padding 3", 5, 7, 7, 24, 7, 1, 3},
            Size{"15x15", 1, 15, 16, 2, 15, 1, 0},
            Size{"global 8x8", 3, 8, 8, 17, 8, 8, 0},
        }) {
@@ -55,11 +58,14 @@ void add_pool(List list) {
     add_sums(list, size);
   }
   using Kind = Fill::Kind;
-  const Size padded{"", 3, 8, 6, 17, 3, 2, 1};
-  const auto tied = [&](const char* label, Fill fill) {
-    Size size = padded;
-    size.label = label;
-    add(list, size, fill, false);
+  const Size padded{"", 3, 8, 6, 17, 3, 2, 1}, few{"", 2, 9, 8, 3, 5, 1, 2};
+  const auto tied = [&](const std::string& label, Fill fill) {
+    for (const bool of_few : {false, true}) {
+      Size size = of_few ? few : padded;
+      const std::string name = label + (of_few ? ", of few channels" : "");
+      size.label = name.c_str();
+      add(list, size, fill, false);
+    }
   };
   tied("all equal", {Kind::constant, 1});
   tied("all equal and negative", {Kind::constant, -1});

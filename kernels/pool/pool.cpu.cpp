@@ -87,6 +87,72 @@ WARPSTEP_LOOP bool pool_row(const Pooling& p, const T* x, T* y, std::uint8_t* in
   return total != total;
 }
 
+// Does the same for few channels or large windows: takes the maxima over the window's rows of every
+// column, then of consecutive columns, each for vectors of pixels, and leaves out those that a
+// stride skips. `best` and `at` have a padded row and a vector each; equal numbers keep the first
+// position.
+template <class T, int lanes>
+WARPSTEP_LOOP bool pool_columns(const Pooling& p, const T* x, T* y, std::uint8_t* index,
+                                std::int64_t i, float* best, std::int32_t* at) {
+  using Floats = typename VectorOf<lanes>::Floats;
+  using Ints = typename VectorOf<lanes>::Ints;
+  const std::int64_t window = p.op.window, h0 = i * p.op.stride - p.op.padding;
+  const std::int64_t h_begin = std::max<std::int64_t>(0, -h0),
+                     h_end = std::min(window, p.height - h0);
+  const std::int64_t row = p.row(), margin = p.op.padding * p.channels;
+  Floats all{};
+  for (std::int64_t c = 0; c < row; c = next_vector<lanes>(c, row)) {
+    Floats top = Floats{} - __builtin_inff(), in;
+    Ints where = Ints{} + static_cast<std::int32_t>(h_begin * window), here = where;
+    for (std::int64_t kh = h_begin; kh < h_end; ++kh) {
+      load_stored(in, x + (h0 + kh) * row + c);
+      const Ints better = in > top;
+      where = better ? here : where;
+      top = better ? in : top;
+      all += in;
+      here = here + static_cast<std::int32_t>(window);
+    }
+    store_stored(best + margin + c, top);
+    __builtin_memcpy(at + margin + c, &where, sizeof where);
+  }
+  for (std::int64_t c = 0; c < margin; ++c) {
+    best[c] = best[margin + row + c] = -__builtin_inff();
+    at[c] = at[margin + row + c] = MaxPool::none;  // after the positions of a window
+  }
+  for (std::int64_t c = 0; c < ((p.out_width - 1) * p.op.stride + 1) * p.channels; c += lanes) {
+    Floats top, in;
+    Ints where, here;
+    load_stored(top, best + c);
+    __builtin_memcpy(&where, at + c, sizeof where);
+    for (std::int64_t kw = 1; kw < window; ++kw) {
+      load_stored(in, best + c + kw * p.channels);
+      __builtin_memcpy(&here, at + c + kw * p.channels, sizeof here);
+      here = here + static_cast<std::int32_t>(kw);
+      // One mask per selection: GCC 12 takes combined ones apart.
+      const Ints first = here < where ? here : where, better = in > top;
+      where = in == top ? first : where;
+      where = better ? here : where;
+      top = better ? in : top;
+    }
+    if (p.op.relu) {
+      const Ints positive = top > 0;
+      where = positive ? where : Ints{} + std::int32_t{MaxPool::none};
+      top = positive ? top : Floats{};
+    }
+    store_stored(best + c, top);
+    __builtin_memcpy(at + c, &where, sizeof where);
+  }
+  const std::int64_t run = p.op.stride == 1 ? p.out_row() : p.channels;
+  for (std::int64_t to = 0; to < p.out_row(); to += run)
+    for (std::int64_t c = 0; c < run; ++c) {
+      y[to + c] = rounded_to<T>(best[to * p.op.stride + c]);
+      index[to + c] = static_cast<std::uint8_t>(at[to * p.op.stride + c]);
+    }
+  float total = 0;
+  for (int l = 0; l < lanes; ++l) total += all[l];
+  return total != total;
+}
+
 // Gives the windows of row i that have a NaN that as their maximum.
 template <class T>
 void mark_nan(const Pooling& p, const T* x, T* y, std::uint8_t* index, std::int64_t i) {
@@ -214,6 +280,29 @@ void pool(const Pooling& p, const Buffers& b) {
 }
 
 template <class T, int lanes>
+std::unique_ptr<Kernel> pool_by_columns(const Pooling& p) {
+  static const auto pool = vectorized<pool_columns<T, lanes>, lanes>();
+  const std::int64_t threads =
+      omp_get_max_threads();  // of the workspace, whichever thread enqueues
+  const std::int64_t size = (p.width + 2 * p.op.padding) * p.channels + lanes;
+  const auto run = [=](const Buffers& b) {
+#pragma omp parallel for collapse(2) schedule(static)
+    for (std::int64_t n = 0; n < p.images; ++n)
+      for (std::int64_t i = 0; i < p.out_height; ++i) {
+        const std::int64_t at = (n * p.out_height + i) * p.out_row();
+        const T* x = as<T>(b.in[0]) + n * p.image();
+        T* y = as<T>(b.out[0]) + at;
+        std::uint8_t* index = as<std::uint8_t>(b.out[1]) + at;
+        float* best = as<float>(b.workspace) + omp_get_thread_num() * size;
+        std::int32_t* where =
+            as<std::int32_t>(b.workspace) + (threads + omp_get_thread_num()) * size;
+        if (pool(p, x, y, index, i, best, where)) mark_nan(p, x, y, index, i);
+      }
+  };
+  return host_kernel("loops, rows of pixels at once", run, idx(2 * threads * size) * sizeof(float));
+}
+
+template <class T, int lanes>
 void unpool_tiles(const Pooling& p, const Buffers& b) {
   static const auto row = vectorized<unpool_row<T, lanes>, lanes>();
 #pragma omp parallel for collapse(2) schedule(static)
@@ -282,6 +371,14 @@ bool scatters(const Pooling& p, std::int64_t lanes) {
   return p.op.window * p.op.window * vectors > p.channels;
 }
 
+// Whether max pooling takes whole rows of pixels at once: it has four times the steps per vector,
+// but for each of a window's rows and columns, not of its pixels.
+bool by_columns(const Pooling& p) {
+  const std::int64_t lanes = lanes_for(p.channels), vectors = (p.channels + lanes - 1) / lanes,
+                     wide = lanes_for(p.row());
+  return wide > 1 && p.op.window * vectors * wide > 4 * p.op.stride * p.channels;
+}
+
 // Calls make.operator()<T, lanes>(name) with the lanes for these channels.
 template <class T, class Make>
 std::unique_ptr<Kernel> with_lanes(std::int64_t channels, Make make) {
@@ -303,10 +400,18 @@ std::unique_ptr<Kernel> with_lanes(DType dtype, std::int64_t channels, Make make
 
 std::unique_ptr<Kernel> bind(const MaxPool& op, const Operands& operands) {
   const Pooling p(op, operands.in_shape(0), operands.out_shape());
-  return with_lanes(operands.in(0).type.dtype, p.channels,
-                    [&]<class T, int lanes>(const std::string& name) {
-                      return host_kernel(name, [p](const Buffers& b) { pool<T, lanes>(p, b); });
-                    });
+  const DType dtype = operands.in(0).type.dtype;
+  if (by_columns(p))
+    return with_stored(dtype, [&]<class T>() {
+      switch (lanes_for(p.row())) {
+        case 16: return pool_by_columns<T, 16>(p);
+        case 8: return pool_by_columns<T, 8>(p);
+        default: return pool_by_columns<T, 4>(p);
+      }
+    });
+  return with_lanes(dtype, p.channels, [&]<class T, int lanes>(const std::string& name) {
+    return host_kernel(name, [p](const Buffers& b) { pool<T, lanes>(p, b); });
+  });
 }
 
 std::unique_ptr<Kernel> bind(const MaxPoolGrad& op, const Operands& operands) {

@@ -1,7 +1,7 @@
 // Pooling on the CPU, bound by memory. Figures per layer: bench/RECORDS.md.
 //   max       reads x (or d_x) and y once, with an index in bytes
 //             the adjoint of overlapping windows gathers or scatters, see scatters()
-//   average   whole images are sums of columns; smaller windows go pixel by pixel
+//   average   sums of rows, then for windows smaller than the image of pixels of these
 
 #include <omp.h>
 
@@ -282,11 +282,10 @@ void pool(const Pooling& p, const Buffers& b) {
 template <class T, int lanes>
 std::unique_ptr<Kernel> pool_by_columns(const Pooling& p) {
   static const auto pool = vectorized<pool_columns<T, lanes>, lanes>();
-  const std::int64_t threads =
-      omp_get_max_threads();  // of the workspace, whichever thread enqueues
+  const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   const std::int64_t size = (p.width + 2 * p.op.padding) * p.channels + lanes;
   const auto run = [=](const Buffers& b) {
-#pragma omp parallel for collapse(2) schedule(static)
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads)
     for (std::int64_t n = 0; n < p.images; ++n)
       for (std::int64_t i = 0; i < p.out_height; ++i) {
         const std::int64_t at = (n * p.out_height + i) * p.out_row();
@@ -329,14 +328,13 @@ void unpool_overlapping(const Pooling& p, const std::vector<Reach>& rows,
 
 template <class T>
 std::unique_ptr<Kernel> scatter_kernel(const Pooling& p) {
-  const std::int64_t threads =
-      omp_get_max_threads();  // of the workspace, whichever thread enqueues
+  const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   const std::int64_t bands = std::min((2 * threads + p.images - 1) / p.images,
                                       std::max<std::int64_t>(1, p.height / p.op.window)),
                      floats = (p.height + bands - 1) / bands * p.row();
   constexpr bool in_place = std::is_same_v<T, float>;
   const auto run = [=, reach = reach_of(p.op, p.height, p.out_height)](const Buffers& b) {
-#pragma omp parallel for collapse(2) schedule(static)
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads)
     for (std::int64_t n = 0; n < p.images; ++n)
       for (std::int64_t k = 0; k < bands; ++k) {
         const Reach band{p.height * k / bands, p.height * (k + 1) / bands};
@@ -474,51 +472,79 @@ const auto spread_rows = vectorized<spread_rows_loop<T>>();
 
 using MeanWindows = Pool<AvgPool>;
 
-// to [channels] = `share` times the sum of scale times the pixels of `from` in rows [h.begin,
-// h.end) and columns [w.begin, w.end).
+// sums [width] = the sum of rows [h.begin, h.end) of x.
 template <class T>
-WARPSTEP_LOOP void mean_of(const T* from, std::int64_t row, std::int64_t channels, Reach h, Reach w,
-                           float scale, float share, T* to) {
-  float sums[mean_columns];
-  for (std::int64_t first = 0; first < channels; first += mean_columns) {
-    const std::int64_t count = std::min(mean_columns, channels - first);
-    for (std::int64_t c = 0; c < count; ++c) sums[c] = 0;
-    for (std::int64_t i = h.begin; i < h.end; ++i)
+WARPSTEP_LOOP void sum_rows_loop(const T* __restrict x, std::int64_t width, Reach h,
+                                 float* __restrict sums) {
+  std::int64_t i = h.begin;
+  if (i + 2 <= h.end) {
+    const T *a = x + i * width, *b = a + width;
+    for (std::int64_t c = 0; c < width; ++c) sums[c] = as_float(a[c]) + as_float(b[c]);
+    i += 2;
+  } else {
+    for (std::int64_t c = 0; c < width; ++c) sums[c] = 0;
+  }
+  for (; i < h.end; ++i)
+    for (std::int64_t c = 0; c < width; ++c) sums[c] += as_float(x[i * width + c]);
+}
+template <class T>
+const auto sum_rows = vectorized<sum_rows_loop<T>>();
+
+// One row of `to`: for each pixel j, `share` times the sum of the pixels columns[j] of `from`.
+template <class T, int lanes>
+WARPSTEP_LOOP void sum_columns(const float* from, const std::vector<Reach>& columns,
+                               std::int64_t channels, float share, T* to) {
+  // GCC 12 keeps a vector of one float in a general register.
+  using Floats = std::conditional_t<lanes == 1, float, typename VectorOf<lanes>::Floats>;
+  for (const Reach w : columns) {
+    for (std::int64_t c = 0; c < channels; c = next_vector<lanes>(c, channels)) {
+      Floats sum{}, in;
       for (std::int64_t j = w.begin; j < w.end; ++j) {
-        const T* pixel = from + i * row + j * channels + first;
-        for (std::int64_t c = 0; c < count; ++c) sums[c] += scale * as_float(pixel[c]);
+        load_stored(in, from + j * channels + c);
+        sum += in;
       }
-    for (std::int64_t c = 0; c < count; ++c) to[first + c] = rounded_to<T>(sums[c] * share);
+      if constexpr (lanes == 1)
+        to[c] = rounded_to<T>(sum * share);
+      else
+        store_stored(to + c, sum * share);
+    }
+    to += channels;
   }
 }
 
-template <class T>
-WARPSTEP_LOOP void pool_image_loop(const MeanWindows& p, const T* x, T* y) {
-  const float share = 1 / static_cast<float>(p.op.window * p.op.window);
-  const auto reach = [&](std::int64_t i, std::int64_t extent) {
-    const std::int64_t first = i * p.op.stride - p.op.padding;
-    return Reach{std::max<std::int64_t>(0, first), std::min(first + p.op.window, extent)};
-  };
-  for (std::int64_t i = 0; i < p.out_height; ++i)
-    for (std::int64_t j = 0; j < p.out_width; ++j)
-      mean_of(x, p.row(), p.channels, reach(i, p.height), reach(j, p.width), 1.0F, share,
-              y + i * p.out_row() + j * p.channels);
+// The inputs of each output along one axis.
+std::vector<Reach> windows_of(const AvgPool& op, std::int64_t in, std::int64_t out) {
+  std::vector<Reach> all;
+  for (std::int64_t i = 0; i < out; ++i) {
+    const std::int64_t first = i * op.stride - op.padding;
+    all.push_back({std::max<std::int64_t>(0, first), std::min(first + op.window, in)});
+  }
+  return all;
 }
-template <class T>
-const auto pool_image = vectorized<pool_image_loop<T>>();
 
-// Each pixel takes its share from the windows over it, in order.
-template <class T>
-WARPSTEP_LOOP void unpool_image_loop(const MeanWindows& p, const Reach* rows, const Reach* columns,
-                                     const T* d_y, T* d_x) {
+// Each pixel of images of rows.size() rows is `share` times the sum of those in its rows and
+// columns of images of `height` rows of `width` floats.
+template <class T, int lanes>
+std::unique_ptr<Kernel> window_kernel(const std::string& name, const MeanWindows& p,
+                                      std::int64_t height, std::int64_t width,
+                                      const std::vector<Reach>& rows,
+                                      const std::vector<Reach>& columns) {
+  static const auto sum_pixels = vectorized<sum_columns<T, lanes>, lanes>();
+  const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   const float share = 1 / static_cast<float>(p.op.window * p.op.window);
-  for (std::int64_t h = 0; h < p.height; ++h)
-    for (std::int64_t w = 0; w < p.width; ++w)
-      mean_of(d_y, p.out_row(), p.channels, rows[h], columns[w], share, 1.0F,
-              d_x + h * p.row() + w * p.channels);
+  const auto run = [=](const Buffers& b) {
+    const auto count = static_cast<std::int64_t>(rows.size()),
+               row = static_cast<std::int64_t>(columns.size()) * p.channels;
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads)
+    for (std::int64_t n = 0; n < p.images; ++n)
+      for (std::int64_t i = 0; i < count; ++i) {
+        float* sums = as<float>(b.workspace) + omp_get_thread_num() * width;
+        sum_rows<T>(as<T>(b.in[0]) + n * height * width, width, rows[idx(i)], sums);
+        sum_pixels(sums, columns, p.channels, share, as<T>(b.out[0]) + (n * count + i) * row);
+      }
+  };
+  return host_kernel(name, run, idx(threads * width) * sizeof(float));
 }
-template <class T>
-const auto unpool_image = vectorized<unpool_image_loop<T>>();
 
 template <class T>
 std::unique_ptr<Kernel> mean_kernel(const MeanWindows& p) {
@@ -530,10 +556,10 @@ std::unique_ptr<Kernel> mean_kernel(const MeanWindows& p) {
         mean_rows<T>(as<T>(b.in[0]) + n * p.image(), as<T>(b.out[0]) + n * p.channels, pixels,
                      p.channels);
     });
-  return host_kernel("loops", [=](const Buffers& b) {
-#pragma omp parallel for schedule(static)
-    for (std::int64_t n = 0; n < p.images; ++n)
-      pool_image<T>(p, as<T>(b.in[0]) + n * p.image(), as<T>(b.out[0]) + n * p.out_image());
+  return with_lanes<T>(p.channels, [&]<class S, int lanes>(const std::string& name) {
+    return window_kernel<S, lanes>(name, p, p.height, p.row(),
+                                   windows_of(p.op, p.height, p.out_height),
+                                   windows_of(p.op, p.width, p.out_width));
   });
 }
 
@@ -547,13 +573,10 @@ std::unique_ptr<Kernel> spread_kernel(const MeanWindows& p) {
         spread_rows<T>(as<T>(b.in[0]) + n * p.channels, as<T>(b.out[0]) + n * p.image(), pixels,
                        p.channels);
     });
-  const std::vector<Reach> rows = reach_of(p.op, p.height, p.out_height),
-                           columns = reach_of(p.op, p.width, p.out_width);
-  return host_kernel("loops", [=](const Buffers& b) {
-#pragma omp parallel for schedule(static)
-    for (std::int64_t n = 0; n < p.images; ++n)
-      unpool_image<T>(p, rows.data(), columns.data(), as<T>(b.in[0]) + n * p.out_image(),
-                      as<T>(b.out[0]) + n * p.image());
+  return with_lanes<T>(p.channels, [&]<class S, int lanes>(const std::string& name) {
+    return window_kernel<S, lanes>(name, p, p.out_height, p.out_row(),
+                                   reach_of(p.op, p.height, p.out_height),
+                                   reach_of(p.op, p.width, p.out_width));
   });
 }
 

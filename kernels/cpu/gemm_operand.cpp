@@ -136,7 +136,7 @@ class NarrowWindows final : public Operand {
   NarrowWindows(const Windows& windows, Outer outer) : w_(windows), outer_(outer) {}
 
   std::int64_t scratch(std::int64_t width, std::int64_t depth) const override {
-    return (outer_ == Outer::windows ? width : depth) * w_.features();
+    return width * depth;
   }
 
   void pack_strip(const float* data, Range outer, int padded, Range depth, float* scratch,
@@ -183,9 +183,11 @@ class NarrowWindows final : public Operand {
 
   void copy_taps(const WindowCursor& at, const float* data, std::int64_t a, std::int64_t first,
                  std::int64_t count, float* to) const {
-    for (std::int64_t l = 0; l < count; ++l) {
-      const float* pixel = at.tap(data, a, (first + l) / w_.channels);
-      to[l] = pixel ? pixel[(first + l) % w_.channels] : 0;
+    std::int64_t tap = first / w_.channels, channel = first % w_.channels;
+    for (std::int64_t l = 0; l < count; ++tap, channel = 0) {
+      const std::int64_t end = std::min(count, l + w_.channels - channel);
+      const float* pixel = at.tap(data, a, tap);
+      for (; l < end; ++l, ++channel) to[l] = pixel ? pixel[channel] : 0;
     }
   }
 
@@ -199,8 +201,10 @@ std::unique_ptr<Operand> operand_of(Source source) {
   if (auto* strides = std::get_if<Strides>(&source))
     return std::make_unique<StridedOperand>(std::move(*strides));
   const auto& [windows, outer] = std::get<WindowMatrix>(source);
-  constexpr std::int64_t narrow = 8;
-  if (windows.channels < narrow) return std::make_unique<NarrowWindows>(windows, outer);
+  // Channels that do not fill vectors: gathering them costs less than packing tap by tap.
+  constexpr std::int64_t narrow = 8, uneven = 24;
+  if (windows.channels < narrow || (windows.channels < uneven && windows.channels % narrow != 0))
+    return std::make_unique<NarrowWindows>(windows, outer);
   return std::make_unique<WideWindows>(windows, outer);
 }
 

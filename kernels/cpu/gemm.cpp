@@ -24,7 +24,7 @@ namespace {
 // A block of a is packed once for all of b, unless few columns make that dearer than reading it
 // where it is; a block of b again for each block of a, unless b has only one.
 constexpr std::int64_t block_columns = 384, block_rows = 504;
-constexpr std::int64_t most_dot_rows = 8;
+constexpr std::int64_t most_dot_rows = 8, least_dot_depth = 32;
 constexpr std::int64_t few_rows = 128;  // of a product that computes its transpose
 
 // Memory that a product reads soon. Its tiles ask for it line by line while they compute, so that
@@ -197,10 +197,11 @@ Product::Scratch Product::scratch() const {
 }
 
 // Few rows of a, and rows in memory of b: each element of b is used a few times only, and packing
-// it takes longer than that.
+// it takes longer than that, unless the rows are so short that adding up a vector's lanes does.
 bool Product::is_dots() const {
   const Strides *a = a_->strides(), *b = b_->strides();
-  return a && b && a->depth == 1 && b->depth == 1 && shape_.m <= most_dot_rows;
+  return a && b && a->depth == 1 && b->depth == 1 && shape_.m <= most_dot_rows &&
+         shape_.k >= least_dot_depth * shape_.m;
 }
 
 std::size_t Product::workspace_bytes() const {

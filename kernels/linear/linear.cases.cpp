@@ -90,6 +90,9 @@ void add_linear(List list) {
            Size{"48 rows of 1031", 48, 1031, 1040, false},
            Size{"9 rows of 1031", 9, 1031, 1040, false},
            Size{"23 rows of 2048", 23, 2048, 519},
+           Size{"27 outputs of 1031", 9, 1031, 27},
+           Size{"5 outputs of two rows of 1031", 2, 1031, 5},
+           Size{"3 outputs of 2050 rows of 17", 2050, 17, 3},
        })
     add(list, size);
   add(list, {"all inputs equal", 3, 24, 7}, {Fill::Kind::constant, 1});

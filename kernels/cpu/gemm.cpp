@@ -158,27 +158,29 @@ bool Product::swaps() const {
          (shape_.m % lanes == 0 || shape_.m <= part_filled) && shape_.n >= least_ratio * shape_.m;
 }
 
-// The cost of a part: its tiles' time, and the time to pack its operands and to add its result, in
-// multiply-adds.
+// The cost of a part: its tiles' time, and the time to pack its operands, to add its result and to
+// share the rows of c with other threads, in multiply-adds. A product that one thread computes and
+// writes in less than a team takes to start stays with it.
 ProductParts Product::choose_parts(int threads, bool splits_depth) const {
-  constexpr double least_work = 1 << 20, pack_cost = 16, read_cost = 2, add_cost = 16;
-  if (static_cast<double>(shape_.m) * static_cast<double>(shape_.n) *
-          static_cast<double>(shape_.k) <
-      least_work)
-    return {1, 1, 1};
+  constexpr double least_cost = 1 << 20, pack_cost = 16, read_cost = 2, add_cost = 32,
+                   write_cost = 16, share_cost = 64;
   const auto divided = [](std::int64_t total, std::int64_t unit, std::int64_t parts) {
     const std::int64_t units = (total + unit - 1) / unit;
     return static_cast<double>((units + parts - 1) / parts * unit);
   };
   splits_depth = splits_depth && grid_.row == 0 && grid_.pixel == shape_.n;
   const double row_cost = reads_a_ == ReadsA::packed ? pack_cost : read_cost;
-  return cheapest_parts(threads, splits_depth, [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+  const auto cost = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
     const double rows = divided(shape_.m, gemm_loops().tile_rows, m);
     const double columns = divided(shape_.n, gemm_loops().tile_columns, n);
     const double depth = divided(shape_.k, 8, k);
     return rows * columns * depth + depth * (row_cost * rows + pack_cost * columns) +
+           (n > 1 ? share_cost * rows * columns : 0) +
            (k > 1 ? add_cost * static_cast<double>(shape_.m * shape_.n * (k + 1) / threads) : 0);
-  });
+  };
+  if (cost(1, 1, 1) + write_cost * static_cast<double>(shape_.m * shape_.n) < least_cost)
+    return {1, 1, 1};
+  return cheapest_parts(threads, splits_depth, cost);
 }
 
 Product::Scratch Product::scratch() const {

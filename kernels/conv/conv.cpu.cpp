@@ -1,6 +1,6 @@
 // Chooses the implementation of a convolution and of its adjoints by their shapes: few channels,
-// depthwise, Winograd, or products over windows. All images are rows of channels (nhwc), all
-// weights [out, kernel, kernel, channels]. Figures per layer: bench/RECORDS.md.
+// depthwise, Winograd, scattered, or products over windows. All images are rows of channels (nhwc),
+// all weights [out, kernel, kernel, channels]. Figures per layer: bench/RECORDS.md.
 #include "kernels/conv/conv.cpu.h"
 #include "kernels/cpu/cpu.h"
 
@@ -26,12 +26,22 @@ bool computes_pooled(const Conv& op, const Type& x, const Context& context) {
 
 namespace {
 
+std::unique_ptr<Kernel> other_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype) {
+  return suits_scattered(op, {dtype, x}) ? scattered_conv(op, x, z) : product_conv(op, x, z, dtype);
+}
+
+std::unique_ptr<Kernel> other_data_grad(const Conv& op, const Shape& x, const Shape& z,
+                                        DType dtype) {
+  return suits_scattered_grad(op, {dtype, x}) ? scattered_data_grad(op, x, z)
+                                              : product_data_grad(op, x, z, dtype);
+}
+
 // What an op computes of its convolution.
 struct Form {
   std::unique_ptr<Kernel> (*narrow)(const Conv&, const Shape&, const Shape&, DType);  // or null
   std::unique_ptr<Kernel> (*depthwise)(const Conv&, const Shape&, const Shape&, DType);
   std::unique_ptr<Kernel> (*winograd)(const Conv&, const Shape&, const Shape&, DType);
-  std::unique_ptr<Kernel> (*product)(const Conv&, const Shape&, const Shape&, DType);
+  std::unique_ptr<Kernel> (*other)(const Conv&, const Shape&, const Shape&, DType);
   bool weight_gradient = false;
 };
 
@@ -47,7 +57,7 @@ std::unique_ptr<Kernel> kernel_of(const Form& form, const Conv& op, const Type& 
     return joined_kernel(op, x.shape, x.dtype, form.weight_gradient, groups,
                          kernel_of(form, joined, x, context));
   }
-  return (uses_winograd(op, x, context) ? form.winograd : form.product)(op, x.shape, z, x.dtype);
+  return (uses_winograd(op, x, context) ? form.winograd : form.other)(op, x.shape, z, x.dtype);
 }
 
 }  // namespace
@@ -55,7 +65,7 @@ std::unique_ptr<Kernel> kernel_of(const Form& form, const Conv& op, const Type& 
 std::unique_ptr<Kernel> bind(const Conv& op, const Operands& operands) {
   const Type& x = operands.in(0).type;
   require_pool(operands, op, x);
-  return kernel_of({narrow_conv, depthwise_conv, winograd_conv, product_conv}, op, x,
+  return kernel_of({narrow_conv, depthwise_conv, winograd_conv, other_conv}, op, x,
                    operands.context);
 }
 
@@ -63,8 +73,8 @@ std::unique_ptr<Kernel> bind(const ConvDataGrad& op, const Operands& operands) {
   if (op.relu) refuse_fusion(operands, fusion::conv_dgrad_relu);
   const Type x{operands.in(0).type.dtype, op.input};
   require_pool(operands, op.conv, x);
-  return kernel_of({nullptr, depthwise_data_grad, winograd_data_grad, product_data_grad}, op.conv,
-                   x, operands.context);
+  return kernel_of({nullptr, depthwise_data_grad, winograd_data_grad, other_data_grad}, op.conv, x,
+                   operands.context);
 }
 
 std::unique_ptr<Kernel> bind(const ConvWeightGrad& op, const Operands& operands) {

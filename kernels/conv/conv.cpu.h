@@ -57,6 +57,16 @@ std::int64_t joined_groups(const Conv& op, const Shape& x);
 std::unique_ptr<Kernel> joined_kernel(const Conv& op, const Shape& x, DType dtype, bool gradient,
                                       std::int64_t groups, std::unique_ptr<Kernel> kernel);
 
+// scattered.cpu.cpp: f32 towards few channels, where Winograd's kernels do not suit.
+
+// True for stride 1, one group, and at most 8 outputs, of at least as many channels.
+bool suits_scattered(const Conv& op, const Type& x);
+// True for one group, any stride, and at most 8 channels, with at least as many outputs.
+bool suits_scattered_grad(const Conv& op, const Type& x);
+
+std::unique_ptr<Kernel> scattered_conv(const Conv& op, const Shape& x, const Shape& z);
+std::unique_ptr<Kernel> scattered_data_grad(const Conv& op, const Shape& x, const Shape& z);
+
 // products.cpu.cpp: matrix products over windows, for every shape, in f32 or bf16.
 
 std::unique_ptr<Kernel> product_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype);

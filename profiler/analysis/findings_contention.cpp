@@ -121,11 +121,12 @@ std::string programs_text(const Contention& lost) {
                                          "or outside of this container";
 }
 
-// Fewer threads than now, if that many cores are free; 0: no such number.
-int fewer_threads(const Facts& facts, double free_cores) {
-  const int now = kernel_threads(facts.view),
-            fits = static_cast<int>(std::floor(free_cores + 0.25));
-  return fits >= 1 && fits < now ? fits : 0;
+// "--threads 3", as many as cores are free, where there are more now; else "". A core that is free
+// for more than a quarter of the time is worth a thread. It is no finding's flag: gains are of
+// cores that are free again.
+std::string fewer_threads(const Facts& facts, double free_cores) {
+  const int now = kernel_threads(facts.view), fits = static_cast<int>(std::ceil(free_cores - 0.25));
+  return fits >= 1 && fits < now ? fmt::format("--threads {}", fits) : "";
 }
 
 }  // namespace
@@ -155,11 +156,11 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
           "stop them, or run where cores are free; figures of this run are not those of a "
           "quiet machine"};
   promise(core_wait_of(facts), 1 - share_of_quota(lost), facts, finding);
-  if (const int fits = fewer_threads(facts, lost.affinity_cores * (1 - lost.taken_share()))) {
-    finding.flag = fmt::format("--threads {}", fits);
+  if (const std::string fewer =
+          fewer_threads(facts, lost.affinity_cores * (1 - lost.taken_share()));
+      !fewer.empty())
     finding.advice +=
-        fmt::format("; while they run use {}: kernels wait for their slowest thread", finding.flag);
-  }
+        fmt::format("; while they run use {}: kernels wait for their slowest thread", fewer);
   findings.push_back(finding);
 }
 
@@ -204,10 +205,9 @@ void find_cpu_quota(const Facts& facts, std::vector<Finding>& findings) {
       .advice = "raise the quota (docker --cpus, Kubernetes limits.cpu, cpu.max)"};
   promise(core_wait_of(facts), share_of_quota(lost), facts, finding);
   // A thread more than the quota has cores spends it faster, and then all stop.
-  if (const int fits = fewer_threads(facts, std::ceil(lost.quota_cores.value_or(0)))) {
-    finding.flag = fmt::format("--threads {}", fits);
-    finding.advice += fmt::format("; within the quota use {}", finding.flag);
-  }
+  if (const std::string fewer = fewer_threads(facts, std::ceil(lost.quota_cores.value_or(0)));
+      !fewer.empty())
+    finding.advice += fmt::format("; within the quota use {}", fewer);
   findings.push_back(finding);
 }
 

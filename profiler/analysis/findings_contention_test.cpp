@@ -31,9 +31,6 @@ TEST(FindOtherPrograms, WhereTheyTakeCoresThatTheRunWants) {
   EXPECT_THAT(finding->evidence, HasSubstr("10.0 % of 2 cores taken by others"));
   EXPECT_THAT(finding->evidence, HasSubstr("the trainer's thread 5.0 % of the time"));
   EXPECT_EQ(finding->gain_ns, 2e5);
-  EXPECT_EQ(finding->flag, "");  // both cores are mostly free
-  lost.others_share = 0.5;
-  EXPECT_EQ(c.finding("other-programs")->flag, "--threads 1");
   lost.others_share = 0.099;
   EXPECT_FALSE(c.finding("other-programs"));
   lost.others_share = 0.9;
@@ -62,7 +59,7 @@ TEST(FindOtherPrograms, OnOneOfManyCores) {
   ASSERT_TRUE(finding);
   EXPECT_NEAR(finding->gain_least_ns, 2e3, 1);
   EXPECT_NEAR(finding->gain_most_ns, 15 * 3.3e4, 1);
-  EXPECT_EQ(finding->flag, "--threads 15");
+  EXPECT_THAT(finding->advice, HasSubstr("use --threads 15:"));
   lost.kernels->delay_ns = 3e6;
   EXPECT_FALSE(c.finding("other-programs"));
   lost.kernels->delay_ns = 3.3e7;
@@ -199,9 +196,24 @@ TEST(FindOtherPrograms, AdviseAsManyThreadsAsCoresAreFree) {
   Contention& lost = c.analysis.contention;
   lost.affinity_cores = 4;
   lost.others_share = 0.25;
-  EXPECT_EQ(c.finding("other-programs")->flag, "--threads 3");
+  EXPECT_THAT(c.finding("other-programs")->advice, HasSubstr("use --threads 3:"));
   lost.siblings_share = 0.5;
-  EXPECT_EQ(c.finding("other-programs")->flag, "--threads 1");
+  EXPECT_THAT(c.finding("other-programs")->advice, HasSubstr("use --threads 1:"));
+}
+
+TEST(FindOtherPrograms, AdviseNoFewerThreadsWhereTheyTakeAPartOfACore) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  for (const double share : {0.1, 0.18, 0.34, 0.37}) {  // at least 1.26 cores are free
+    lost.others_share = share;
+    EXPECT_THAT(c.finding("other-programs")->advice, Not(HasSubstr("--threads"))) << share;
+  }
+  for (const double share : {0.38, 0.5, 0.8}) {
+    lost.others_share = share;
+    const auto finding = c.finding("other-programs");
+    EXPECT_THAT(finding->advice, HasSubstr("while they run use --threads 1:")) << share;
+    EXPECT_EQ(finding->flag, "") << "the gain is of stopping them";
+  }
 }
 
 TEST(FindStopped, WhereNothingExplainsAPartOfTheSteps) {
@@ -291,7 +303,8 @@ TEST(FindCpuQuota, WhereItStopsTheRun) {
   ASSERT_TRUE(finding);
   EXPECT_THAT(finding->evidence,
               HasSubstr("throttled in 3 of 60 periods (5.0 %), the quota is 0.25 cores of 2"));
-  EXPECT_EQ(finding->flag, "--threads 1");
+  EXPECT_THAT(finding->advice, HasSubstr("within the quota use --threads 1"));
+  EXPECT_EQ(finding->flag, "") << "the gain is of raising the quota";
   lost.throttled_ns = 4e7;  // of the trainer's 5e7
   EXPECT_NEAR(c.finding("cpu-quota")->gain_ns, 1.6e5, 1);
   lost.others_share = 0.25;
@@ -299,7 +312,7 @@ TEST(FindCpuQuota, WhereItStopsTheRun) {
   lost.others_share = 0.2;  // the delay is the quota's
   EXPECT_FALSE(c.finding("other-programs"));
   c.builder.raw().loader["kernel_threads"] = 1;
-  EXPECT_EQ(c.finding("cpu-quota")->flag, "");
+  EXPECT_THAT(c.finding("cpu-quota")->advice, Not(HasSubstr("--threads")));
   lost.throttled_share = 0.049;
   EXPECT_FALSE(c.finding("cpu-quota"));
 }

@@ -324,17 +324,6 @@ void advise_without_remedy(const Facts& facts, Finding& finding) {
     finding.advice = "use a machine with more cores, or less work per sample";
 }
 
-// A replay that takes longer than the run did has no pauses in which batches were made ahead.
-std::string misfit_text(const LoaderModel& model) {
-  const double off = model.unexplained_ns();
-  const std::string ns = quantity(std::abs(off), Unit::ns);
-  return off > 0 ? fmt::format("; {} of a step are not explained by the loader's work", ns)
-                 : fmt::format(
-                       "; by the loader's work alone a step would take {} longer: batches "
-                       "were made ahead of these steps",
-                       ns);
-}
-
 }  // namespace
 
 void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
@@ -362,7 +351,7 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
   finding.evidence = fmt::format("{}; {} at {} worker time per batch{}{}", waited(facts),
                                  counted(view.workers, "worker"), quantity(view.work_ns, Unit::ns),
                                  stages.empty() ? "" : ": ", stages);
-  if (!model.fits()) finding.evidence += misfit_text(model);
+  if (!model.fits()) finding.evidence += "; " + model.misfit_text();
   if (first_of(choices, facts.step_ns) == nullptr)
     advise_without_remedy(facts, finding);
   else

@@ -1,9 +1,12 @@
 #include "profiler/analysis/loader_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "engine/core/text.h"
 #include "profiler/analysis/compare_statistics.h"
 #include "profiler/analysis/contention.h"
 
@@ -18,6 +21,7 @@ constexpr int most_threads = 4096;                               // more are dam
 constexpr int most_for_reads = 64;                               // workers
 constexpr double least_asleep = 0.2;                             // of the workers' time
 constexpr double misfit = 0.1;                                   // of the step
+constexpr double hardly_waits = 0.02;                            // of the step
 constexpr double fits_within = 0.005;                            // a calibration is done
 
 // A worker's nice value is 5 above that of the threads that compute: Linux's scheduler weighs it
@@ -165,6 +169,19 @@ bool LoaderModel::has_pauses() const {
 
 bool LoaderModel::fits() const {
   return std::abs(unexplained_ns()) <= misfit * measured_step_ns();
+}
+
+// A replay that takes longer than the run did has no batches that were made before its steps, or
+// gives the workers less of the cores than they had: steps that all wait have nothing made ahead.
+std::string LoaderModel::misfit_text() const {
+  const double off = unexplained_ns();
+  const std::string ns = quantity(std::abs(off), Unit::ns);
+  if (off > 0) return fmt::format("{} of a step are not explained by the loader's work", ns);
+  const double usual_wait = median({view_.waits_ns.begin(), view_.waits_ns.end()});
+  const bool ahead = has_pauses() || usual_wait < hardly_waits * measured_step_ns();
+  return fmt::format("by the loader's work alone a step would take {} longer: {}", ns,
+                     ahead ? "batches were made ahead of these steps"
+                           : "workers got more of the cores than the replay gives them");
 }
 
 int LoaderModel::most_workers() const {

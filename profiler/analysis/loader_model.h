@@ -58,8 +58,9 @@ class LoaderModel {
   double work_ns() const;                                // of a batch, alone on its cores
   const Predicted& as_it_was() const { return as_it_was_; }
   double unexplained_ns() const { return measured_step_ns() - as_it_was_.step_ns; }  // of the step
-  bool fits() const;         // to within 10 % of the step
-  bool has_pauses() const;   // between the counted steps
+  bool fits() const;                // to within 10 % of the step
+  std::string misfit_text() const;  // what the replay lacks, for a finding's evidence
+  bool has_pauses() const;          // between the counted steps
   int most_workers() const;  // more cannot help: one a core, without the one of who feeds a device
   bool computes_on_host() const { return setting_.kernel_threads > 0; }
 

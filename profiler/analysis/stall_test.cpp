@@ -318,5 +318,23 @@ TEST(LoaderModel, ConservesTheCoresOfAHost) {
   EXPECT_NEAR(model.predict({}).step_ns, model.measured_step_ns(), 0.02 * 32e6);
 }
 
+// On two cores the replay gives one worker beside two threads of kernels a part of a core; these
+// samples take as long as with a core of their own.
+TEST(Stall, MadeAheadIsNoWorkOfStepsThatAllWait) {
+  LoaderCase c = slow_loader_on_host(2);
+  c.has_cpu = true;
+  const Session session = testing::loader_session(c).build();
+  const View source(session);
+  LoaderView view = loader_view(source);
+  const LoaderModel waits(view, source);
+  ASSERT_FALSE(waits.fits());
+  ASSERT_LT(waits.unexplained_ns(), 0);
+  EXPECT_THAT(waits.misfit_text(), HasSubstr("longer: workers got more of the cores"));
+  std::ranges::fill(view.waits_ns, 0);
+  view.waits_ns.front() = 1'000'000'000;
+  const LoaderModel hardly_waits(view, source);
+  EXPECT_THAT(hardly_waits.misfit_text(), HasSubstr("longer: batches were made ahead"));
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

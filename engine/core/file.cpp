@@ -26,6 +26,11 @@ std::string reason(int error) {
 // Linux moves at most 0x7ffff000 bytes per call; smaller requests also keep the count in a ssize_t.
 constexpr std::size_t max_request_bytes = std::size_t{1} << 30;
 
+const record::Name& fsync_name() {
+  static const record::Name name{"fsync"};
+  return name;
+}
+
 std::filesystem::path directory_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
@@ -197,6 +202,7 @@ int sync_file(int file) {
 }
 
 void sync_name(const std::filesystem::path& path) {
+  const record::PhasePart time(fsync_name());
   if (const int error = error_of_sync(directory_of(path), sync_file); error != 0)
     fail<DataError>(
         "{}: is complete, but its directory cannot be flushed to the disk: {}; a power cut may "
@@ -264,12 +270,17 @@ void AtomicFile::rewrite_beginning(std::string_view part) {
 }
 
 void AtomicFile::commit() {
-  static const record::Name name{"fsync"};
-  const record::PhasePart time(name);
-  if (sync_file(descriptor_) != 0) fail_with(errno, "flush to the disk");
+  {
+    const record::PhasePart time(fsync_name());
+    if (sync_file(descriptor_) != 0) fail_with(errno, "flush to the disk");
+  }
   // After EINTR, Linux has closed the file; its bytes are on the disk.
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail_with(errno, "close");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_with(errno, "rename into place");
+  {
+    static const record::Name name{"rename"};
+    const record::PhasePart time(name);
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_with(errno, "rename into place");
+  }
   temporary_.clear();
   sync_name(path_);
 }

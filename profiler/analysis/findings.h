@@ -88,9 +88,10 @@ FindingRule find_slow_rank, find_communication;
 // findings_host.cpp: the machine, and the trainer's own thread.
 FindingRule find_oversubscribed, find_idle_cores, find_full_memory, find_throttling,
     find_slow_observers, find_statistics, find_slow_options, find_slow_clock;
-// findings_run.cpp: the run outside of its steps, and steps that differ from the others.
-FindingRule find_slow_checkpoints, find_long_evaluation, find_uneven_run, find_pauses,
-    find_slow_opening;
+// findings_phases.cpp: the run outside of its steps.
+FindingRule find_slow_checkpoints, find_long_evaluation, find_slow_opening;
+// findings_run.cpp: steps that differ from the others.
+FindingRule find_uneven_run, find_pauses;
 // findings_contention.cpp: the cores that the process was not given.
 FindingRule find_other_programs, find_stopped, find_tracer, find_stolen_cores, find_cpu_quota,
     find_narrow_affinity, find_bound_threads;

@@ -11,6 +11,7 @@ namespace {
 using testing::Case;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::SessionBuilder;
 
 // Times in us.
@@ -161,9 +162,32 @@ TEST(WholeRun, NoDiskShortensReadingTheWeights) {
   parts = {{"gather", 10e6, 5, {}}, {"write", 6e6, 5, {}}, {"fsync", 5e6, 5, {}}};
   EXPECT_THAT(c.finding("slow-checkpoints")->advice, HasSubstr("write checkpoints to"));
   parts[0].ns = 12e6;
+  EXPECT_THAT(c.finding("slow-checkpoints")->advice, HasSubstr("write checkpoints to"))
+      << "not half of it";
+  parts[0].ns = 13e6;
   EXPECT_THAT(c.finding("slow-checkpoints")->advice,
               HasSubstr("most of it is reading the weights and moments and computing"));
   EXPECT_EQ(c.finding("slow-checkpoints")->run_gain_ns, 0);
+}
+
+TEST(WholeRun, NamesTheDeletionOfOldCheckpoints) {
+  Case c = checkpointed();
+  c.options()["checkpoint_every"] = 0;
+  std::vector<RunPart>& parts = c.analysis.run.parts[1].parts;
+  parts = {{"gather", 3e6, 5, {}}, {"write", 2e6, 5, {}}, {"other", 20e6, 1, {}}};
+  EXPECT_THAT(c.finding("slow-checkpoints")->advice, Not(HasSubstr("checksums")));
+  parts[2].name = "remove";
+  const auto finding = c.finding("slow-checkpoints");
+  EXPECT_EQ(finding->flag, "--keep-checkpoints 0");
+  EXPECT_THAT(finding->advice, HasSubstr("deleting old checkpoints"));
+  EXPECT_DOUBLE_EQ(finding->run_gain_ns, 20e6);
+  c.options()["keep_checkpoints"] = 0;
+  EXPECT_EQ(c.finding("slow-checkpoints")->flag, "") << "that of the best one is left";
+  EXPECT_GT(c.finding("slow-checkpoints")->run_gain_ns, 0);
+  c.options()["checkpoint_every"] = 2;
+  EXPECT_EQ(c.finding("slow-checkpoints")->flag, "") << "20 ms, rarer ones save 15 ms";
+  parts[2].ns = 14e6;
+  EXPECT_EQ(c.finding("slow-checkpoints")->flag, "--checkpoint-every 8");
 }
 
 TEST(WholeRun, OneCheckpointOfAShortRunIsNoAdvice) {

@@ -71,6 +71,10 @@ TEST_F(Profile, ReportsPartsThatAddUpAndCallsOfEveryRecordedStep) {
   EXPECT_GT(total, 0);
   EXPECT_NEAR(sum / total, 1, 1e-9);
   EXPECT_EQ(tables["steps"].size(), 12U);
+  std::vector<std::string> parts;
+  for (const Json& row : tables["whole_run"])
+    if (row["of"] == "checkpoint") parts.push_back(row["part"]);
+  EXPECT_THAT(parts, testing::IsSupersetOf({"gather", "write", "fsync", "rename", "remove"}));
   ASSERT_FALSE(tables["calls"].empty());
   for (const Json& row : tables["calls"]) EXPECT_EQ(row["count"], 4) << row;
   ASSERT_FALSE(tables["modules"].empty());

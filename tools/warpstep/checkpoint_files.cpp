@@ -14,6 +14,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "engine/core/phase.h"
 #include "engine/files/checkpoint.h"
 #include "tools/warpstep/say.h"
 
@@ -163,9 +164,13 @@ void link_or_copy(const fs::path& from, const fs::path& to) {
   fs::remove(aside, error);
   fs::create_hard_link(from, aside, error);
   if (error) return copy_bytes(from, to);
-  std::error_code ignored;
-  fs::rename(aside, to, error);
-  fs::remove(aside, ignored);  // it failed, or both were names of one file
+  {
+    static const record::Name name{"remove"};  // the file that `to` was until now
+    const record::PhasePart time(name);
+    std::error_code ignored;
+    fs::rename(aside, to, error);
+    fs::remove(aside, ignored);  // it failed, or both were names of one file
+  }
   if (error) fail<DataError>("{}: cannot rename into place: {}", to.string(), error.message());
   sync_name(to);
 }

@@ -214,7 +214,11 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
     save_checkpoint(last_checkpoint, job.step->store(), optimizer, at,
                     {job.options.model, printed(config)});
     if (job.options.keep_best) observers.best.offer(last_checkpoint, at);
-    run.prune_checkpoints(job.options.keep_checkpoints, observers.best.waiting());
+    {
+      static const record::Name name{"remove"};
+      const record::PhasePart time(name);
+      run.prune_checkpoints(job.options.keep_checkpoints, observers.best.waiting());
+    }
     if (ranks) meet(*ranks);
     return last_checkpoint;
   };

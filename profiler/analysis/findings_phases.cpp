@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -214,6 +215,21 @@ void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+namespace {
+
+// What shortens evaluations that wait for the loader for most of their time; "": they do not.
+std::string shorter_waits(const Facts& facts, double ns) {
+  if (2 * part_ns(facts, "evaluation", "loader wait") <= ns) return "";
+  const std::string text = fmt::format("evaluation waits for the loader: use --workers {}",
+                                       2 * std::max(1, facts.analysis.loader.workers));
+  const std::string tier = fields::text(facts.session.loader, "tier", facts.option("tier"));
+  const std::optional<std::string> command = pack_command(facts);
+  if (!command || tier == "mapped" || tier == "resident") return text;
+  return fmt::format("{}, `{}` or --tier mapped, which keeps decoded images", text, *command);
+}
+
+}  // namespace
+
 void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
   const double ns = facts.outside_ns("evaluation");
   if (ns <= least_evaluation * facts.run_ns() || !has_samples(facts, "evaluation")) return;
@@ -224,15 +240,18 @@ void find_long_evaluation(const Facts& facts, std::vector<Finding>& findings) {
                   .outside_steps = true};
   const std::int64_t every = fields::whole(facts.options, "eval_every");
   const double saved = every > 0 ? ns * (1 - share_left(facts, "evaluation", every)) : 0;
+  const std::string waits = shorter_waits(facts, ns);
   if (saved > 0) {
     finding.flag = fmt::format("--eval-every {}", rarer * every);
-    finding.advice = fmt::format("evaluate less often: {}", finding.flag);
+    finding.advice =
+        fmt::format("evaluate less often: {}{}{}", finding.flag, waits.empty() ? "" : "; ", waits);
     finding.run_gain_ns = saved + checkpoints_of_evaluations_ns(facts, every);
   } else {
     const bool has_share = fields::number(facts.options, "val_split") > 0;
     finding.advice = fmt::format(
-        "use a smaller {}: half the size saves half of this time; or --limit-batches N, "
+        "{}{}use a smaller {}: half the size saves half of this time; or --limit-batches N, "
         "which ends each evaluation, and also each epoch, after N batches",
+        waits, waits.empty() ? "" : "; or ",
         has_share ? "share of the data (--val-split)" : "test split");
   }
   findings.push_back(finding);

@@ -8,11 +8,13 @@
 namespace warpstep::profiler {
 namespace {
 
+using ::testing::AllOf;
 using testing::Case;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::SessionBuilder;
+using ::testing::StartsWith;
 
 // Times in us.
 void add(SessionBuilder& builder, const char* name, double begin, double end, std::uint64_t arg = 0,
@@ -188,6 +190,26 @@ TEST(WholeRun, NamesTheDeletionOfOldCheckpoints) {
   EXPECT_EQ(c.finding("slow-checkpoints")->flag, "") << "20 ms, rarer ones save 15 ms";
   parts[2].ns = 14e6;
   EXPECT_EQ(c.finding("slow-checkpoints")->flag, "--checkpoint-every 8");
+}
+
+TEST(WholeRun, EvaluationsThatWaitForTheLoaderNeedAFasterOne) {
+  Case c = checkpointed();
+  c.builder.raw().loader["encoding"] = "png";
+  c.analysis.loader.workers = 1;
+  RunPart& part = c.analysis.run.parts[1];
+  part = {"evaluation", 25e6, 5, {{"loader wait", 12e6, 5, {}}}};
+  EXPECT_THAT(c.finding("long-evaluation")->advice, StartsWith("use a smaller test split"));
+  part.parts[0].ns = 24.5e6;
+  EXPECT_THAT(c.finding("long-evaluation")->advice,
+              AllOf(StartsWith("evaluation waits for the loader: use --workers 2, `warpstep data "
+                               "pack SRC OUT --decode` or --tier mapped"),
+                    HasSubstr("; or use a smaller test split")));
+  c.builder.raw().loader["tier"] = "mapped";
+  EXPECT_THAT(c.finding("long-evaluation")->advice,
+              HasSubstr("use --workers 2; or use a smaller test split"));
+  c.options()["eval_every"] = 5;
+  EXPECT_THAT(c.finding("long-evaluation")->advice,
+              HasSubstr("--eval-every 20; evaluation waits for the loader: use --workers 2"));
 }
 
 TEST(WholeRun, OneCheckpointOfAShortRunIsNoAdvice) {

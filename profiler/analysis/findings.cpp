@@ -199,9 +199,10 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_stolen_cores,    find_cpu_quota,       find_narrow_affinity,
                              find_bound_threads,   find_short_memory,    find_memory_growth,
                              find_idle_cores,      find_uneven_run,      find_pauses,
-                             find_statistics,      find_slow_options,    find_slow_opening,
-                             find_stopped,         find_slow_blocks,     find_waiting_stage,
-                             find_slow_rank,       find_tracer,          find_slow_clock};
+                             find_outside_waits,   find_statistics,      find_slow_options,
+                             find_slow_opening,    find_stopped,         find_slow_blocks,
+                             find_waiting_stage,   find_slow_rank,       find_tracer,
+                             find_slow_clock};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;

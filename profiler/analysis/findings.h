@@ -91,7 +91,7 @@ FindingRule find_oversubscribed, find_idle_cores, find_full_memory, find_throttl
 // findings_phases.cpp: the run outside of its steps.
 FindingRule find_slow_checkpoints, find_long_evaluation, find_slow_opening;
 // findings_run.cpp: steps that differ from the others.
-FindingRule find_uneven_run, find_pauses;
+FindingRule find_uneven_run, find_pauses, find_outside_waits;
 // findings_contention.cpp: the cores that the process was not given.
 FindingRule find_other_programs, find_stopped, find_tracer, find_stolen_cores, find_cpu_quota,
     find_narrow_affinity, find_bound_threads;
@@ -100,6 +100,9 @@ FindingRule find_short_memory, find_memory_growth;
 
 // The evidence, and behind it how long threads waited for a core, where the system says so.
 std::string with_delays(std::string evidence, const Contention& lost);
+
+// "; the slowest: a.png 31.2 ms, b.png 30.1 ms"; "" where the loader did not report them.
+std::string slowest_text(const Session& session);
 
 struct RemedyChoice {
   std::string flag, advice;

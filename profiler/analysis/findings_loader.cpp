@@ -460,7 +460,8 @@ std::string class_of_all(const Json& slowest) {
   return std::ranges::all_of(slowest, is_first) ? first : "";
 }
 
-// "a.png 31.2 ms, b.png 30.1 ms"; "" where the loader did not report them.
+}  // namespace
+
 std::string slowest_text(const Session& session) {
   std::string text;
   const Json& slowest = fields::child(session.loader, "slowest_samples");
@@ -472,8 +473,6 @@ std::string slowest_text(const Session& session) {
                     quantity(fields::number(slowest[i], "ns"), Unit::ns));
   return text;
 }
-
-}  // namespace
 
 void find_slow_worker(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;

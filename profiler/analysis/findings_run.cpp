@@ -138,6 +138,17 @@ struct Uneven {
   double early_ns = 0, late_ns = 0;  // means
   double lost_ns = 0;
   bool is_steady = false;  // it grew from step to step: the parts are the first and last quarter
+
+  bool is_start() const { return early_ns > late_ns; }
+  std::span<const Step> slow() const { return is_start() ? early : late; }
+  std::span<const Step> fast() const { return is_start() ? late : early; }
+  double grew_ns(const NamedPart& part) const {
+    return mean_of(slow(), part.ns) - mean_of(fast(), part.ns);
+  }
+  NamedPart most() const {  // the part that grew most
+    return *std::ranges::max_element(step_parts, {},
+                                     [this](const NamedPart& part) { return grew_ns(part); });
+  }
 };
 
 std::optional<Uneven> uneven_parts(std::span<const Step> steps) {
@@ -160,26 +171,29 @@ std::optional<Uneven> uneven_parts(std::span<const Step> steps) {
   return found;
 }
 
+std::optional<Uneven> uneven_run(const Facts& facts) {
+  const std::span all(facts.session.steps);
+  if (all.size() < least_uneven + warm_up) return std::nullopt;
+  auto uneven = uneven_parts(all.subspan(warm_up));
+  if (uneven && uneven->lost_ns < least_of_run * facts.run_ns()) uneven.reset();
+  return uneven;
+}
+
 }  // namespace
 
 void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
-  const std::span all(facts.session.steps);
-  if (all.size() < least_uneven + warm_up) return;
-  const auto uneven = uneven_parts(all.subspan(warm_up));
-  if (!uneven || uneven->lost_ns < least_of_run * facts.run_ns()) return;
-  const bool is_start = uneven->early_ns > uneven->late_ns;
-  const std::span<const Step> slow = is_start ? uneven->early : uneven->late,
-                              fast = is_start ? uneven->late : uneven->early;
-  const auto grew = [&](const NamedPart& part) {
-    return mean_of(slow, part.ns) - mean_of(fast, part.ns);
-  };
-  const NamedPart most = *std::ranges::max_element(step_parts, {}, grew);
+  const auto uneven = uneven_run(facts);
+  if (!uneven) return;
+  const bool is_start = uneven->is_start();
+  const std::span<const Step> slow = uneven->slow(), fast = uneven->fast();
+  const NamedPart most = uneven->most();
+  const double grew_ns = uneven->grew_ns(most);
   Finding finding{.key = is_start ? "slow-start" : "slower-later",
                   .evidence = fmt::format(
                       "{}, {}{}; of that {} {}", steps_text(uneven->early, uneven->early_ns),
                       steps_text(uneven->late, uneven->late_ns),
                       uneven->is_steady ? ", and those between them ever longer" : "", most.name,
-                      quantity(grew(most), Unit::ns)),
+                      quantity(grew_ns, Unit::ns)),
                   .run_gain_ns = uneven->lost_ns,
                   .outside_steps = true};
   const bool waits = most.ns == &Step::data_ns;
@@ -204,7 +218,7 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
     finding.advice =
         waits           ? "look at what else reads from the data's disk or link since then"
         : others >= 0.1 ? "stop the programs that began then; steps do the same work as before"
-        : 2 * facts.part(Category::core_wait) >= grew(most)
+        : 2 * facts.part(Category::core_wait) >= grew_ns
             ? "the kernels' threads wait for a core: look for what took theirs since then"
         : uneven->is_steady
             ? "steps do the same work as before: look for what grows (an op, an observer or a "
@@ -340,6 +354,73 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
         period, slow[0]);
   }
   findings.push_back(finding);
+}
+
+namespace {
+
+double wait_of(const Step& step) {
+  return static_cast<double>(step.data_ns);
+}
+
+// Whether steps became slower, or were at first, because most of them waited for data.
+bool is_lasting_wait(const std::optional<Uneven>& uneven) {
+  if (!uneven || uneven->most().ns != &Step::data_ns) return false;
+  std::vector<double> waits;
+  for (const Step& step : uneven->slow()) waits.push_back(wait_of(step));
+  return 2 * median(std::move(waits)) >= uneven->grew_ns(uneven->most());
+}
+
+// The schedule that records steps `first` to `last`, counted from 0.
+std::string schedule_of(std::size_t first, std::size_t last) {
+  constexpr std::size_t warmed_up = 2, least = 20, most = 1000;  // steps, as by default
+  return fmt::format("--profile-schedule skip_first={},active={}",
+                     first - std::min(first, warmed_up), std::clamp(last - first + 1, least, most));
+}
+
+}  // namespace
+
+// data-wait knows the steps of windows alone. What others wait longer than these is in no finding,
+// unless it changed for good.
+void find_outside_waits(const Facts& facts, std::vector<Finding>& findings) {
+  const std::vector<Step>& all = facts.session.steps;
+  const std::vector<std::size_t>& recorded = facts.view.counted;
+  if (facts.view.windows.empty() || recorded.empty()) return;
+  if (is_lasting_wait(uneven_run(facts))) return;
+  double usual_ns = 0, usual_step_ns = 0;
+  for (const std::size_t i : recorded) {
+    usual_ns += wait_of(all[i]) / static_cast<double>(recorded.size());
+    usual_step_ns += length_of(all[i]) / static_cast<double>(recorded.size());
+  }
+  double lost = 0, longer = 0, longest = 0;
+  std::vector<std::size_t> outside;
+  for (std::size_t i = warm_up; i < all.size(); ++i) {
+    if (std::ranges::binary_search(recorded, i)) continue;
+    outside.push_back(i);
+    lost += wait_of(all[i]) - usual_ns;
+    longer += length_of(all[i]) - usual_step_ns;
+    longest = std::max(longest, wait_of(all[i]));
+  }
+  // A device may compute during a wait.
+  if (!facts.on_host) lost = std::min(lost, longer);
+  if (lost < least_of_run * facts.run_ns()) return;
+  std::vector<std::size_t> slow;
+  for (const std::size_t i : outside)
+    if (wait_of(all[i]) - usual_ns >= (longest - usual_ns) / 4) slow.push_back(i);
+  const std::size_t first = slow.front(), last = slow.back();
+  findings.push_back(
+      {.key = "outside-waits",
+       .text = "Steps outside of the recorded window waited for data.",
+       .evidence = fmt::format("{} more than in the window, where a step waits {}; {} ({} to {}) "
+                               "waited longest, at most {}{}",
+                               facts.of_run(lost), quantity(usual_ns, Unit::ns),
+                               counted(slow.size(), "step"), all[first].step, all[last].step,
+                               quantity(longest, Unit::ns), slowest_text(facts.session)),
+       .advice =
+           fmt::format("record them: {}; look at the slow steps that the report lists, and at "
+                       "the files that they read",
+                       schedule_of(first, last)),
+       .run_gain_ns = lost,
+       .outside_steps = true});
 }
 
 }  // namespace warpstep::profiler

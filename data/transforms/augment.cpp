@@ -283,7 +283,7 @@ double rand_augment_magnitude(Operation operation, int bin, const ImageExtent& r
     case Operation::contrast:
     case Operation::sharpness: return 0.9 * share;
     case Operation::posterize: return 8 - std::nearbyint(4 * share);
-    case Operation::solarize: return 255 * (1 - share);
+    case Operation::solarize: return 8.5 * (30 - bin);  // 255 * (1 - share) without rounding
     default: return 0;
   }
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <sstream>
 
 #include "data/transforms/recipe.h"
@@ -92,8 +93,21 @@ TEST(Augment, HasTheMagnitudesOfRandAugment) {
   EXPECT_DOUBLE_EQ(at(Operation::sharpness, 30), 0.9);
   EXPECT_EQ(at(Operation::posterize, 9), 7);
   EXPECT_EQ(at(Operation::posterize, 30), 4);
-  EXPECT_DOUBLE_EQ(at(Operation::solarize, 9), 178.5);
+  for (int bin = 0; bin <= 30; ++bin) EXPECT_EQ(at(Operation::solarize, bin), 8.5 * (30 - bin));
   EXPECT_EQ(at(Operation::equalize, 9), 0);
+}
+
+// A threshold that is a whole number is the first byte that is inverted, as torchvision's.
+TEST(Augment, SolarizesFromTheThresholdOn) {
+  for (int bin = 0; bin <= 30; bin += 2) {
+    const int threshold = (510 - 17 * bin) / 2;
+    Bytes ramp(256);
+    std::iota(ramp.begin(), ramp.end(), std::uint8_t{0});
+    operate(Operation::solarize, rand_augment_magnitude(Operation::solarize, bin, {16, 16}),
+            {ramp, 16, 16, 1});
+    for (int v = 0; v < 256; ++v)
+      EXPECT_EQ(int{ramp[static_cast<std::size_t>(v)]}, v < threshold ? v : 255 - v) << bin;
+  }
 }
 
 Bytes augmented(const char* recipe, const Draw& draw, const ImageExtent& size = {11, 12}) {

@@ -125,9 +125,10 @@ double beta(double alpha, const Draw& draw) {
   return 0.5;
 }
 
-// Where mixup and cutmix are both in a recipe, the second one takes over half of the rows.
+// Where mixup and cutmix are both in a recipe, the second one takes over half of the rows, also of
+// those that the first one's draw left as they are: its weight may be 1.
 bool leaves_to_other(const RowPlan& plan, const Draw& draw) {
-  return plan.weight < 1 && draw.below(66, 2) == 0;
+  return plan.pair != 0 && draw.below(66, 2) == 0;
 }
 
 // Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018: mixes each row with its

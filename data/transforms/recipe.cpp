@@ -177,6 +177,8 @@ void Recipe::row(RowPlan& plan, const Draw& draw, const ImageExtent& row) const 
   for (std::size_t i = 0; i < transforms_.size(); ++i) {
     transforms_[i]->row(plan, draw.of(first_fields_[i]));
     transforms_[i]->mix(plan, draw.of(first_fields_[i]), row);
+    // Until the batch maker pairs the rows, a mark that a transform has had its draw.
+    if (transforms_[i]->stage() == TransformStage::mix) plan.pair = 1;
   }
 }
 

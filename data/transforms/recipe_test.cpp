@@ -255,6 +255,23 @@ TEST(Recipe, MixesARowInOneOfTwoWays) {
   }
 }
 
+// Also at an ALPHA whose draws often leave a row as it is: the other does not get more rows.
+TEST(Recipe, MixesByHalvesWhateverItDraws) {
+  for (const char* text : {"cutmix=0.2,mixup=1", "mixup=1,cutmix=0.2"}) {
+    const Recipe recipe(text);
+    constexpr int count = 20000;
+    int cut = 0, blended = 0;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      RowPlan plan;
+      recipe.row(plan, Draw(1, 0, i), {32, 32});
+      cut += plan.is_cut() ? 1 : 0;
+      blended += !plan.is_cut() && plan.weight < 1 ? 1 : 0;
+    }
+    EXPECT_NEAR(cut, 0.41 * count, 0.015 * count) << text;  // 0.18 have an empty box
+    EXPECT_NEAR(blended, 0.5 * count, 0.015 * count) << text;
+  }
+}
+
 // The step draws a row's pixels from these numbers.
 TEST(Recipe, MasksOtherPixelsInEachEpoch) {
   const Recipe recipe("random-mask=0.5");

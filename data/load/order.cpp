@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -16,19 +17,25 @@ constexpr std::uint64_t blocks_per_window = 32;
 constexpr std::uint64_t key_space = std::uint64_t{1} << 40;  // above the draws of shuffled()
 constexpr std::uint64_t first_place_index = key_space - 1;   // of the draw of EpochOrder::first_
 
+// Fisher-Yates of all places, with draws from `first` on.
+template <class Place>
+void shuffle(std::span<Place> order, std::uint64_t seed, std::uint64_t epoch, std::uint64_t first) {
+  std::iota(order.begin(), order.end(), Place{0});
+  const auto places = static_cast<std::uint32_t>(order.size());
+  std::array<std::uint32_t, 4> words{};
+  for (std::uint32_t drawn = 0; drawn + 1 < places; ++drawn) {
+    if (drawn % 4 == 0)
+      words = draw(seed, Purpose::order, static_cast<std::uint32_t>(epoch), first + drawn / 4);
+    const std::uint32_t last = places - 1 - drawn;
+    std::swap(order[last], order[below(words[drawn % 4], last + 1)]);
+  }
+}
+
 }  // namespace
 
 Permutation shuffled(std::uint64_t seed, std::uint64_t epoch, std::uint32_t samples) {
   Permutation order(samples);
-  std::iota(order.begin(), order.end(), 0U);
-  std::array<std::uint32_t, 4> words{};
-  for (std::uint32_t drawn = 0; drawn + 1 < samples; ++drawn) {
-    if (drawn % 4 == 0) {
-      words = draw(seed, Purpose::order, static_cast<std::uint32_t>(epoch), drawn / 4);
-    }
-    const std::uint32_t last = samples - 1 - drawn;
-    std::swap(order[last], order[below(words[drawn % 4], last + 1)]);
-  }
+  shuffle(std::span(order), seed, epoch, 0);
   return order;
 }
 
@@ -36,6 +43,10 @@ Feistel::Feistel(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch, s
     : count_(count),
       half_bits_(
           (static_cast<unsigned>(std::bit_width(std::max<std::uint64_t>(count, 2) - 1)) + 1) / 2) {
+  if (count <= few_.size()) {
+    shuffle(std::span(few_).first(count), seed, epoch, 2 * key_space + few_.size() / 4 * stream);
+    return;
+  }
   for (std::size_t i = 0; i < 2; ++i) {
     const auto words =
         draw(seed, Purpose::order, static_cast<std::uint32_t>(epoch), key_space + 2 * stream + i);
@@ -44,6 +55,7 @@ Feistel::Feistel(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch, s
 }
 
 std::uint64_t Feistel::at(std::uint64_t place) const {
+  if (count_ <= few_.size()) return few_[place];
   const std::uint64_t half = (std::uint64_t{1} << half_bits_) - 1;
   do {
     std::uint64_t left = place >> half_bits_, right = place & half;

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <map>
 #include <set>
+#include <vector>
 
 #include "data/load/order.h"
 #include "tests/data_testing.h"
@@ -36,8 +39,8 @@ TEST(Order, EveryShuffleOfEverySizeGivesEachSampleOnce) {
   }
 }
 
-TEST(Order, FeistelPermutesWithoutMemory) {
-  for (const std::uint64_t count : {1U, 2U, 3U, 5U, 64U, 1000U, 65537U}) {
+TEST(Order, FeistelPermutesInConstantMemory) {
+  for (const std::uint64_t count : {1U, 2U, 3U, 5U, 64U, 65U, 1000U, 65537U}) {
     const Feistel feistel(count, 7, 1, 0);
     std::vector<std::uint64_t> order;
     for (std::uint64_t place = 0; place < count; ++place) order.push_back(feistel.at(place));
@@ -45,10 +48,10 @@ TEST(Order, FeistelPermutesWithoutMemory) {
   }
 }
 
-// A chi-squared test of where sample 0 to 63 of 64 go over 6,400 epochs: 63 degrees of freedom,
-// above 131 once in a million.
+// A chi-squared test of where sample 0 to 64 of 65 go over 6,500 epochs: 64 degrees of freedom,
+// above 134 once in a million.
 TEST(Order, FeistelSpreadsEvenly) {
-  constexpr std::uint64_t count = 64, epochs = 6400;
+  constexpr std::uint64_t count = 65, epochs = 6500;
   std::vector<double> seen(count * count);
   for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
     const Feistel feistel(count, 1, epoch, 0);
@@ -61,8 +64,36 @@ TEST(Order, FeistelSpreadsEvenly) {
       const double off = seen[place * count + i] - expected;
       chi += off * off / expected;
     }
-    EXPECT_LT(chi, 131) << "place " << place;
+    EXPECT_LT(chi, 134) << "place " << place;
   }
+}
+
+// A chi-squared test of all 120 orders of 5 places over 20,000 epochs: 119 degrees of freedom,
+// above 208 once in a million.
+TEST(Order, FewPlacesHaveAllOrdersEquallyOften) {
+  for (const std::uint64_t stream : {0U, 1U}) {
+    std::map<std::array<std::uint64_t, 5>, int> seen;
+    constexpr int epochs = 20000, orders = 120;
+    for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
+      const Feistel few(5, 1, epoch, stream);
+      ++seen[{few.at(0), few.at(1), few.at(2), few.at(3), few.at(4)}];
+    }
+    EXPECT_EQ(seen.size(), orders);
+    double chi = 0;
+    for (const auto& [order, times] : seen) {
+      const double expected = static_cast<double>(epochs) / orders, off = times - expected;
+      chi += off * off / expected;
+    }
+    EXPECT_LT(chi, 208) << "stream " << stream;
+  }
+  std::set<std::vector<std::uint64_t>> streams;
+  for (std::uint64_t stream = 0; stream < 100; ++stream) {
+    const Feistel few(64, 1, 0, stream);
+    std::vector<std::uint64_t> order;
+    for (std::uint64_t place = 0; place < 64; ++place) order.push_back(few.at(place));
+    streams.insert(order);
+  }
+  EXPECT_EQ(streams.size(), 100U);
 }
 
 TEST(Order, DependsOnSeedAndEpochAlone) {

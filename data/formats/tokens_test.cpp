@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
+#include <optional>
 
 #include "data/text/tokenizer.h"
 #include "engine/files/safetensors.h"
 #include "tests/data_testing.h"
+#include "tests/largest_allocation.h"
 #include "tests/npy_file.h"
 
 namespace warpstep::data {
@@ -101,6 +104,57 @@ TEST_F(Tokens, HaveAFingerprintOfAllTheirParts) {
   const std::uint64_t before = fingerprint(ids);
   ids[131068] = ids[131069] = 1;
   EXPECT_NE(fingerprint(ids), before) << "at the end";
+}
+
+// Of this thread, since it began: syscr of /proc; nothing where the system does not count them.
+std::optional<std::uint64_t> read_calls() {
+  std::ifstream file("/proc/thread-self/io");
+  for (std::string name; file >> name;)
+    if (std::uint64_t calls = 0; name == "syscr:" && file >> calls) return calls;
+  return {};
+}
+
+// Tokens that are close together are read in pieces, the others one by one.
+TEST_F(Tokens, TakeFewReadsForTheirFingerprint) {
+  const auto picked = [](const TokenSet& set) {  // one by one
+    Hash hash;
+    hash.add(set.size());
+    for (std::uint64_t i = 0; i < 65536; ++i)
+      hash.add(std::uint64_t{set.token(i * set.size() / 65536)});
+    return hash.value();
+  };
+  const auto set_of = [](const std::vector<std::string>& paths, StoredType type, Io io) {
+    std::vector<TokenSet::Part> parts;
+    for (const std::string& path : paths) {
+      const auto file = std::make_shared<MappedFile>(path, io);
+      parts.push_back({file, 2, (file->bytes() - 2) / size_bytes(type)});
+    }
+    return TokenSet(parts, TokenFormat::npy, type);
+  };
+  Narrow ids((std::size_t{2} << 20) + 77);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint16_t>(i * 40503 >> 7);
+  put(folder_ / "a", bytes_of(ids));
+  ids.resize(70001);
+  put(folder_ / "b", bytes_of(ids));
+  put(folder_ / "large", bytes_of(ids));
+  std::filesystem::resize_file(folder_ / "large", std::uint64_t{3} << 29);  // sparse
+  const TokenSet large = set_of({folder_ / "large"}, StoredType::u16, Io::pread);
+  testing_support::forget_allocations();
+  const std::uint64_t of_large = large.fingerprint();
+  EXPECT_LT(testing_support::largest_allocation_bytes(), 4096U);
+  EXPECT_EQ(of_large, picked(large));
+  for (const StoredType type : {StoredType::u16, StoredType::u32})
+    for (const auto& paths : {std::vector{folder_ / "a"}, {folder_ / "a", folder_ / "b"}}) {
+      const TokenSet set = set_of(paths, type, Io::pread);
+      EXPECT_EQ(set.fingerprint(), picked(set));
+      EXPECT_EQ(set.fingerprint(), set_of(paths, type, Io::mmap).fingerprint());
+      const auto before = read_calls(), idle = read_calls();
+      set.fingerprint();
+      const auto after = read_calls();
+      if (!before) GTEST_SKIP() << "the system does not count reads";
+      EXPECT_LE((*after - *idle) - (*idle - *before),
+                (set.size() * size_bytes(type) >> 20) + 1 + paths.size());
+    }
 }
 
 TEST_F(Tokens, ReadsEveryFormatAsTheSameIds) {

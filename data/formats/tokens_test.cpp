@@ -151,10 +151,12 @@ TEST_F(Tokens, TakeFewReadsForTheirFingerprint) {
       const auto before = read_calls(), idle = read_calls();
       set.fingerprint();
       const auto after = read_calls();
-      if (!before) GTEST_SKIP() << "the system does not count reads";
-      EXPECT_LE((*after - *idle) - (*idle - *before),
-                (set.size() * size_bytes(type) >> 20) + 1 + paths.size());
+      if (before) {
+        EXPECT_LE((*after - *idle) - (*idle - *before),
+                  (set.size() * size_bytes(type) >> 20) + 1 + paths.size());
+      }
     }
+  if (!read_calls()) GTEST_SKIP() << "the number of reads: this system does not count them";
 }
 
 TEST_F(Tokens, ReadsEveryFormatAsTheSameIds) {

@@ -116,6 +116,9 @@ constexpr double decoded_decode = 0.05;  // a copy of pixels over PNG: 0.02 to 0
 constexpr double seekable_decode = 0.5;  // crops of seekable JPEG over all of it: 0.21 to 0.47
 constexpr double bytes_pixels = 0.3;     // copying bytes over making numbers on the CPU: 0.29
 
+// Whether --tier mapped would keep decoded images that are decoded each time now, and they fit.
+bool can_keep_decoded(const Facts& facts);
+
 // "warpstep data pack shapes shapes-packed --decode"; nothing when the set cannot be packed, or
 // has been.
 std::optional<std::string> pack_command(const Facts& facts);

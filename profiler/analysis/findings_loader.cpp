@@ -135,17 +135,12 @@ std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
 
 // Nothing is read or decoded from the second epoch on.
 std::optional<RemedyChoice> keep_decoded(const Facts& facts, const LoaderModel& model) {
-  if (setting(facts, "tier") != "decoded" || setting(facts, "encoding") == "pixels")
-    return std::nullopt;
-  if (facts.option("tier") != "decoded" && !stores_pixels(facts)) return std::nullopt;
+  if (!can_keep_decoded(facts)) return std::nullopt;
   const Json& loader = facts.session.loader;
   const double epoch = fields::number(loader, "steps_per_epoch"),
                given = fields::number(facts.options, "steps"),
                planned = given > 0 ? given : epoch * fields::number(facts.options, "epochs");
   if (planned > 0 && planned < 2 * epoch) return std::nullopt;  // it would hardly be read again
-  const double budget = fields::number(loader, "host_budget_bytes"),
-               bytes = fields::number(loader, "decoded_bytes");
-  if (budget > 0 && bytes > budget) return std::nullopt;
   const LoaderView& view = facts.analysis.loader;
   return RemedyChoice{
       "--tier mapped", "use --tier mapped: from the second epoch on decoded images are in memory",
@@ -156,6 +151,14 @@ std::optional<RemedyChoice> keep_decoded(const Facts& facts, const LoaderModel& 
 }
 
 }  // namespace
+
+bool can_keep_decoded(const Facts& facts) {
+  if (setting(facts, "tier") != "decoded" || setting(facts, "encoding") == "pixels") return false;
+  if (facts.option("tier") != "decoded" && !stores_pixels(facts)) return false;
+  const double budget = fields::number(facts.session.loader, "host_budget_bytes"),
+               bytes = fields::number(facts.session.loader, "decoded_bytes");
+  return budget <= 0 || bytes <= budget;
+}
 
 std::optional<std::string> pack_command(const Facts& facts) {
   const std::string encoding = setting(facts, "encoding");

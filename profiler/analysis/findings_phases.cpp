@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "profiler/analysis/findings.h"
 #include "profiler/analysis/scope.h"
@@ -220,12 +221,23 @@ namespace {
 // What shortens evaluations that wait for the loader for most of their time; "": they do not.
 std::string shorter_waits(const Facts& facts, double ns) {
   if (2 * part_ns(facts, "evaluation", "loader wait") <= ns) return "";
-  const std::string text = fmt::format("evaluation waits for the loader: use --workers {}",
-                                       2 * std::max(1, facts.analysis.loader.workers));
+  const LoaderView& loader = facts.analysis.loader;
+  const int workers = std::max(1, loader.workers), most = most_workers(loader, facts.on_host);
+  std::vector<std::string> ways;
+  if (workers < most && !loader.source.is_saturated())
+    ways.push_back(fmt::format("--workers {}", std::min(2 * workers, most)));
   const std::string tier = fields::text(facts.session.loader, "tier", facts.option("tier"));
   const std::optional<std::string> command = pack_command(facts);
-  if (!command || tier == "mapped" || tier == "resident") return text;
-  return fmt::format("{}, `{}` or --tier mapped, which keeps decoded images", text, *command);
+  if (command && tier != "mapped" && tier != "resident")
+    ways.push_back(fmt::format("`{}`", *command));
+  if (can_keep_decoded(facts)) ways.emplace_back("--tier mapped, which keeps decoded images");
+  if (ways.empty())
+    ways.emplace_back(2 * loader.blocked_ns > loader.work_ns ? "a faster disk for the data"
+                                                             : "a machine with more cores");
+  std::string text = "evaluation waits for the loader: use " + ways[0];
+  for (std::size_t i = 1; i < ways.size(); ++i)
+    text += (i + 1 < ways.size() ? ", " : " or ") + ways[i];
+  return text;
 }
 
 }  // namespace

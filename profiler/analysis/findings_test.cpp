@@ -9,6 +9,8 @@
 namespace warpstep::profiler {
 namespace {
 
+using ::testing::AllOf;
+using testing::Case;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -483,6 +485,40 @@ TEST(Findings, PackingHelpsASlowLinkWithFewerBytesOnly) {
   };
   EXPECT_EQ(flag(7'800'000), "");
   EXPECT_THAT(flag(4'000'000), StartsWith("warpstep data pack"));
+}
+
+// As data-wait: no more workers than cores serve, no option that the run would refuse.
+TEST(Findings, EvaluationsThatWaitAreAdvisedWhatCanHelp) {
+  Case c(false);
+  Json& loader = c.builder.raw().loader;
+  loader["encoding"] = "png";
+  loader["tier"] = "decoded";
+  LoaderView& view = c.analysis.loader;
+  view.workers = 2, view.cores = 2;
+  c.analysis.run = {.wall_ns = 40e6,
+                    .has_phases = true,
+                    .parts = {{"evaluation", 25e6, 5, {{"loader wait", 24.5e6, 5, {}}}}},
+                    .steps = 10};
+  const auto advice = [&] { return c.finding("long-evaluation")->advice; };
+  EXPECT_THAT(advice(), HasSubstr("use `warpstep data pack SRC OUT --decode` or --tier mapped"));
+  view.cores = 3;
+  EXPECT_THAT(advice(), HasSubstr("use --workers 3, `warpstep data pack"));
+  view.workers = 200, view.cores = 1000;
+  EXPECT_THAT(advice(), HasSubstr("use --workers 256, `warpstep data pack")) << "takes no more";
+  view.workers = 256;
+  EXPECT_THAT(advice(), Not(HasSubstr("--workers")));
+  loader["decoded_bytes"] = 2'000, loader["host_budget_bytes"] = 1'000;
+  EXPECT_THAT(advice(), Not(HasSubstr("--tier mapped"))) << "which would be refused";
+  loader["host_budget_bytes"] = 2'000;
+  EXPECT_THAT(advice(), HasSubstr("--tier mapped"));
+  loader["can_store_pixels"] = false;  // sizes differ: each image is decoded each time
+  EXPECT_THAT(advice(), AllOf(HasSubstr("use `warpstep data pack SRC OUT`; or use a smaller"),
+                              Not(HasSubstr("--tier mapped"))));
+  loader["tier"] = "mapped";
+  view.work_ns = 10;
+  EXPECT_THAT(advice(), HasSubstr("waits for the loader: use a machine with more cores; or"));
+  view.blocked_ns = 9, view.workers = 64;
+  EXPECT_THAT(advice(), HasSubstr("waits for the loader: use a faster disk for the data; or"));
 }
 
 TEST(Findings, ASlowWorkerIsNamed) {

@@ -184,13 +184,14 @@ std::string LoaderModel::misfit_text() const {
                            : "workers got more of the cores than the replay gives them");
 }
 
-int LoaderModel::most_workers() const {
-  const int cores = view_.cores;
+int most_workers(const LoaderView& view, bool on_host) {
+  constexpr int most = 256;  // that --workers takes
+  const int cores = view.cores;
   // Workers that are blocked in reads, or asleep, leave their cores to others.
-  if (view_.blocked_ns + view_.asleep_ns > 0.2 * view_.work_ns)
+  if (view.blocked_ns + view.asleep_ns > 0.2 * view.work_ns)
     return std::min(most_for_reads, std::max(8, 4 * std::max(1, cores)));
-  if (cores < 1) return std::max(8, 2 * setting_.workers);
-  return std::max(1, computes_on_host() ? cores : cores - 1);
+  if (cores < 1) return std::clamp(2 * std::min(view.workers, most), 8, most);
+  return std::clamp(on_host ? cores : cores - 1, 1, most);
 }
 
 Predicted LoaderModel::replayed(const Remedy& remedy, double ns_per_byte, double* busy_ns) const {

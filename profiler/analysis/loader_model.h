@@ -45,6 +45,9 @@ struct Gain {
   double least_ns = 0, most_ns = 0;
 };
 
+// More cannot help: one a core, without the one of who feeds a device; and --workers takes no more.
+int most_workers(const LoaderView& view, bool on_host);
+
 class LoaderModel {
  public:
   // Both must outlive it.
@@ -61,7 +64,7 @@ class LoaderModel {
   bool fits() const;                // to within 10 % of the step
   std::string misfit_text() const;  // what the replay lacks, for a finding's evidence
   bool has_pauses() const;          // between the counted steps
-  int most_workers() const;  // more cannot help: one a core, without the one of who feeds a device
+  int most_workers() const { return profiler::most_workers(view_, computes_on_host()); }
   bool computes_on_host() const { return setting_.kernel_threads > 0; }
 
  private:

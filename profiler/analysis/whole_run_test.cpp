@@ -195,6 +195,7 @@ TEST(WholeRun, NamesTheDeletionOfOldCheckpoints) {
 TEST(WholeRun, EvaluationsThatWaitForTheLoaderNeedAFasterOne) {
   Case c = checkpointed();
   c.builder.raw().loader["encoding"] = "png";
+  c.builder.raw().loader["tier"] = "decoded";
   c.analysis.loader.workers = 1;
   RunPart& part = c.analysis.run.parts[1];
   part = {"evaluation", 25e6, 5, {{"loader wait", 12e6, 5, {}}}};

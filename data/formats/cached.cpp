@@ -28,6 +28,10 @@ double mib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
+bool fits_host(const TierFacts& facts) {
+  return facts.decoded_bytes <= facts.host_budget_bytes;
+}
+
 // "300 MiB of pixels exceed the host's budget of 100 MiB", or, with the least value of the option
 // that would do, "... do not fit into --memory 4MiB: they need --memory 9MiB".
 std::string beyond_host_budget(const TierFacts& facts) {
@@ -52,9 +56,29 @@ std::string not_resident(const TierFacts& facts) {
       facts.decoded_bytes > facts.device_budget_bytes)
     return fmt::format("its {:.0f} MiB of pixels exceed the device's budget of {:.0f} MiB",
                        mib(facts.decoded_bytes), mib(facts.device_budget_bytes));
-  if ((!facts.has_device || !facts.is_decoded) && facts.decoded_bytes > facts.host_budget_bytes)
+  if ((!facts.has_device || !facts.is_decoded) && !fits_host(facts))
     return "its " + beyond_host_budget(facts);
   return {};
+}
+
+TierChoice chosen(Tier wanted, const TierFacts& facts) {
+  const std::string obstacle = not_resident(facts);
+  if (wanted == Tier::resident && !obstacle.empty())
+    fail<UsageError>("--tier resident: the set cannot be resident: {}; use --tier auto", obstacle);
+  if (wanted == Tier::decoded && facts.is_decoded) return {Tier::mapped, "it is stored decoded"};
+  if (wanted == Tier::mapped && !facts.is_decoded && !fits_host(facts))
+    fail<UsageError>(
+        "--tier mapped: {}; use --tier decoded, or pack the set with `warpstep data pack --decode`",
+        beyond_host_budget(facts));
+  if (wanted != Tier::automatic) return {wanted, "as requested"};
+  if (facts.has_device && obstacle.empty() && !facts.sets_extent)
+    return {Tier::resident, "its pixels fit the device"};
+  if (facts.is_decoded) return {Tier::mapped, "it is stored decoded"};
+  if (facts.many_epochs && !facts.sets_extent && fits_host(facts))
+    return {Tier::mapped, "its pixels fit into memory"};
+  return {Tier::decoded, facts.sets_extent   ? "only the pixels of the crop are decoded"
+                         : facts.many_epochs ? "its pixels do not fit into memory"
+                                             : "every sample is needed once"};
 }
 
 }  // namespace
@@ -76,23 +100,9 @@ Tier parse_tier(std::string_view text) {
 }
 
 TierChoice choose_tier(Tier wanted, const TierFacts& facts) {
-  const std::string obstacle = not_resident(facts);
-  if (wanted == Tier::resident && !obstacle.empty())
-    fail<UsageError>("--tier resident: the set cannot be resident: {}; use --tier auto", obstacle);
-  if (wanted == Tier::decoded && facts.is_decoded) return {Tier::mapped, "it is stored decoded"};
-  if (wanted == Tier::mapped && !facts.is_decoded && facts.decoded_bytes > facts.host_budget_bytes)
-    fail<UsageError>(
-        "--tier mapped: {}; use --tier decoded, or pack the set with `warpstep data pack --decode`",
-        beyond_host_budget(facts));
-  if (wanted != Tier::automatic) return {wanted, "as requested"};
-  if (facts.has_device && obstacle.empty() && !facts.sets_extent)
-    return {Tier::resident, "its pixels fit the device"};
-  if (facts.is_decoded) return {Tier::mapped, "it is stored decoded"};
-  if (facts.many_epochs && !facts.sets_extent && facts.decoded_bytes <= facts.host_budget_bytes)
-    return {Tier::mapped, "its pixels fit into memory"};
-  return {Tier::decoded, facts.sets_extent   ? "only the pixels of the crop are decoded"
-                         : facts.many_epochs ? "its pixels do not fit into memory"
-                                             : "every sample is needed once"};
+  TierChoice choice = chosen(wanted, facts);
+  choice.fits_mapped = facts.is_decoded || fits_host(facts);
+  return choice;
 }
 
 std::uint64_t host_budget_bytes(int processes, const std::filesystem::path& root) {

@@ -45,6 +45,7 @@ struct TierFacts {
 struct TierChoice {
   Tier tier = Tier::decoded;
   std::string why;
+  bool fits_mapped = true;  // whether Tier::mapped would be possible
 };
 
 // `wanted`, or for automatic the fastest tier that fits. Throws UsageError when `wanted` is not

@@ -50,6 +50,10 @@ TEST(Tier, SaysWhyOneCannotBeHad) {
   for (const Tier tier : {Tier::mapped, Tier::resident})
     EXPECT_THAT(message_of<UsageError>([&] { choose_tier(tier, limited); }),
                 AllOf(HasSubstr(needed), Not(HasSubstr("budget"))));
+  EXPECT_FALSE(choose_tier(Tier::decoded, facts).fits_mapped);
+  facts.host_budget_bytes = 3000 * mib;
+  EXPECT_TRUE(choose_tier(Tier::decoded, facts).fits_mapped);
+  facts.host_budget_bytes = 1024 * mib;
   facts.is_gathered = false;
   EXPECT_THAT(message_of<UsageError>([&] { choose_tier(Tier::resident, facts); }),
               HasSubstr("resizes images"));

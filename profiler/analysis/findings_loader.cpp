@@ -155,9 +155,7 @@ std::optional<RemedyChoice> keep_decoded(const Facts& facts, const LoaderModel& 
 bool can_keep_decoded(const Facts& facts) {
   if (setting(facts, "tier") != "decoded" || setting(facts, "encoding") == "pixels") return false;
   if (facts.option("tier") != "decoded" && !stores_pixels(facts)) return false;
-  const double budget = fields::number(facts.session.loader, "host_budget_bytes"),
-               bytes = fields::number(facts.session.loader, "decoded_bytes");
-  return budget <= 0 || bytes <= budget;
+  return fields::flag(facts.session.loader, "fits_mapped", true);
 }
 
 std::optional<std::string> pack_command(const Facts& facts) {

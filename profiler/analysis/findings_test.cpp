@@ -507,9 +507,9 @@ TEST(Findings, EvaluationsThatWaitAreAdvisedWhatCanHelp) {
   EXPECT_THAT(advice(), HasSubstr("use --workers 256, `warpstep data pack")) << "takes no more";
   view.workers = 256;
   EXPECT_THAT(advice(), Not(HasSubstr("--workers")));
-  loader["decoded_bytes"] = 2'000, loader["host_budget_bytes"] = 1'000;
+  loader["fits_mapped"] = false;
   EXPECT_THAT(advice(), Not(HasSubstr("--tier mapped"))) << "which would be refused";
-  loader["host_budget_bytes"] = 2'000;
+  loader["fits_mapped"] = true;
   EXPECT_THAT(advice(), HasSubstr("--tier mapped"));
   loader["can_store_pixels"] = false;  // sizes differ: each image is decoded each time
   EXPECT_THAT(advice(), AllOf(HasSubstr("use `warpstep data pack SRC OUT`; or use a smaller"),

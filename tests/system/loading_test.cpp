@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fmt/format.h>
+
 #include <csignal>
 
 #include "engine/core/file.h"
@@ -358,10 +360,13 @@ TEST_F(Loading, RefusesAPluginThatIsNoWholeFile) {
   EXPECT_THAT(shortened.err, HasSubstr(cut + ": it is cut short; "));
 }
 
-// Kept decoded, the training images would need more than --memory.
+// Kept decoded, the training or the test images would need more than --memory.
 TEST_F(Loading, DecodesEveryTimeWhereMemoryAllowsNoMore) {
   data::testing::put_png_split(folder_ / "large/train", 128, 2, {64, 64, 3});
   data::testing::put_png_split(folder_ / "large/test", 64, 2, {64, 64, 3});
+  fs::create_directory(folder_ / "turned");
+  fs::create_symlink("../large/test", folder_ / "turned/train");
+  fs::create_symlink("../large/train", folder_ / "turned/test");
   const auto in_tier = [&](const std::string& tier, const std::string& memory = "4600KiB") {
     return train(
         folder_ / "large", a_,
@@ -372,8 +377,21 @@ TEST_F(Loading, DecodesEveryTimeWhereMemoryAllowsNoMore) {
   EXPECT_THAT(mapped.err, AllOf(HasSubstr("--tier mapped: 1.5 MiB of pixels and "),
                                 HasSubstr(" MiB for loading do not fit into --memory 4600KiB: they "
                                           "need --memory 6MiB; use --tier decoded")));
+  // What the advice of a report goes by.
+  const auto expect_fits = [&](bool fits) {
+    EXPECT_THAT(read_file(a_ + "/session.prof"),
+                HasSubstr(fmt::format("\"fits_mapped\":{}", fits)));
+  };
   EXPECT_EQ(in_tier("mapped", "6MiB").exit_code, 0);
+  expect_fits(true);
   EXPECT_EQ(in_tier("decoded").exit_code, 0);
+  expect_fits(false);
+  EXPECT_EQ(train(folder_ / "turned", a_,
+                  {"--memory", "4600KiB", "--workers", "1", "--prefetch", "2", "--overwrite",
+                   "--tier", "decoded"})
+                .exit_code,
+            0);
+  expect_fits(false);
   const Ended chosen = in_tier("auto");
   EXPECT_EQ(chosen.exit_code, 0);
   EXPECT_THAT(chosen.err, HasSubstr("decoded (its pixels do not fit into memory)"));

@@ -148,8 +148,8 @@ int cores_now() {
 
 // `team`: the threads of the backend's kernels, which --pin-cpus or OMP_NUM_THREADS may have set;
 // 0: it has none.
-Json loader_json(const Source& source, const RunOptions& options, const Json& loading, int cores,
-                 int team) {
+Json loader_json(const Source& source, const Source& test, const RunOptions& options,
+                 const Json& loading, int cores, int team) {
   const std::string kind = source.kind();
   const bool encoded = source.encoding != data::Encoding::pixels;
   Json json{{"workers", source.loader->workers()},
@@ -172,7 +172,7 @@ Json loader_json(const Source& source, const RunOptions& options, const Json& lo
             {"can_pack", encoded && kind.ends_with("folder")},
             {"samples", source.loader->samples()},
             {"decoded_bytes", decoded_bytes(source)},
-            {"host_budget_bytes", data::host_budget_bytes(options.world().local_size)}};
+            {"fits_mapped", source.tier.fits_mapped && test.tier.fits_mapped}};
   if (!source.is_text() && source.encoding == data::Encoding::jpeg)
     json["baseline_share"] = baseline_share(*source.dataset);
   if (!source.is_text() && encoded) json["can_store_pixels"] = source.can_store_pixels();
@@ -361,12 +361,12 @@ Json Profiling::end_windows(const std::shared_ptr<Backend>& backend) {
   return peaks;
 }
 
-void Profiling::finish(const Source& training, const std::shared_ptr<Backend>& backend,
-                       const Json& loading) {
+void Profiling::finish(const Source& training, const Source& test,
+                       const std::shared_ptr<Backend>& backend, const Json& loading) {
   if (!recorder_) return;
   finished_ = true;
   end_windows(backend);
-  Json loader = loader_json(training, options_, loading, cores_, team_);
+  Json loader = loader_json(training, test, options_, loading, cores_, team_);
   if (!options_.recompute.empty())
     loader["without_recompute"] = without_recompute(options_, training, *backend, step_flops_);
   recorder_->set_loader(loader);

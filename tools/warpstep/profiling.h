@@ -79,7 +79,8 @@ class Profiling final : public TrainObserver {
   // After end_windows(): whether this process recorded any.
   bool has_windows() const { return has_windows_; }
   // Completes the session and, if it has windows, writes the report.
-  void finish(const Source& training, const std::shared_ptr<Backend>& backend, const Json& loading);
+  void finish(const Source& training, const Source& test, const std::shared_ptr<Backend>& backend,
+              const Json& loading);
 
  private:
   void begin(Json stamp, const Program& step, const Progress& progress,

@@ -278,7 +278,7 @@ void conclude(const Job& job, Profiling& profiling, RunDirectory& run, BadSample
   if (leads(job.options)) run.write_curves(job.options.model, job.options.data);
   print_summary(summary, job.options, run.path());
   print_result("  {}\n", diagnosis(job.training));
-  profiling.finish(job.training, job.device.backend, summary["loading"]);
+  profiling.finish(job.training, job.test, job.device.backend, summary["loading"]);
 }
 
 // What this process begins with.

@@ -153,6 +153,7 @@ void add_conv(List list) {
            Size{"cifar10cnn conv3", 3, 16, 16, 32, conv_op(64, 3, 1, 1)},
            Size{"30 channels of odd maps", 5, 17, 19, 30, conv_op(30, 3, 1, 1)},
            Size{"no bias", 9, 8, 8, 8, conv_op(24, 3, 1, 1, 1, 1, false)},
+           Size{"8 to 8 channels", 9, 16, 14, 8, conv_op(8, 3, 1, 1)},
        })
     for (const bool relu : {false, true}) add_pooled(list, size, relu);
   add_masked(list, {"cifar10cnn conv2", 2, 32, 32, 8, same(32)}, false);

@@ -49,6 +49,8 @@ std::unique_ptr<Kernel> kernel_of(const Form& form, const Conv& op, const Type& 
                                   const Context& context) {
   const Shape z = convolved(op, x.shape);
   if (form.narrow && suits_narrow(op, x.shape)) return form.narrow(op, x.shape, z, x.dtype);
+  // Before the others: it alone computes a pool, and 8 channels and outputs are a group of 8, too.
+  if (uses_winograd(op, x, context)) return form.winograd(op, x.shape, z, x.dtype);
   if (suits_depthwise(op, x.shape, x.dtype)) return form.depthwise(op, x.shape, z, x.dtype);
   // Zeros would spread what is not finite from one group to another.
   if (const std::int64_t groups = joined_groups(op, x.shape); groups > 1 && !context.exact_math) {
@@ -57,7 +59,7 @@ std::unique_ptr<Kernel> kernel_of(const Form& form, const Conv& op, const Type& 
     return joined_kernel(op, x.shape, x.dtype, form.weight_gradient, groups,
                          kernel_of(form, joined, x, context));
   }
-  return (uses_winograd(op, x, context) ? form.winograd : form.other)(op, x.shape, z, x.dtype);
+  return form.other(op, x.shape, z, x.dtype);
 }
 
 }  // namespace

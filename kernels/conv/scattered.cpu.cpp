@@ -118,13 +118,13 @@ auto line_gatherer() {
   return &Versions<gather_line<4>>::base;
 }
 
-// Residues of columns, each with its taps.
+// Residues of columns that the result has, each with its taps.
 std::vector<std::vector<ScatterTap>> taps_of(const ScatterAxis& axis, std::int64_t kernel) {
-  std::vector<std::vector<ScatterTap>> all(idx(axis.stride));
+  std::vector<std::vector<ScatterTap>> all(idx(std::min(axis.stride, axis.to)));
   for (std::int64_t k = 0; k < kernel; ++k) {
     const std::int64_t to = k * axis.step + axis.first,
                        residue = (to % axis.stride + axis.stride) % axis.stride;
-    all[idx(residue)].push_back({k, (residue - to) / axis.stride});
+    if (residue < axis.to) all[idx(residue)].push_back({k, (residue - to) / axis.stride});
   }
   return all;
 }

@@ -1,6 +1,7 @@
 // Convolutions with options and numbers that no case has.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -15,6 +16,29 @@ namespace {
 
 using testing_support::Result;
 using testing_support::Trial;
+
+// Groups may be computed together, with weights of zero between them, but not with exact_math: NaN
+// times 0 is NaN.
+TEST(Conv, KeepsNaNInItsGroupWithExactMath) {
+  if (testing_support::tests_cuda()) GTEST_SKIP() << "cuDNN may spread NaN";
+  const auto backend =
+      testing_support::open_tested_backend(testing_support::tested_backend(), {.exact_math = true});
+  for (const std::int64_t out : {8, 16}) {
+    cases::Case c;
+    const Tensor x = cases::input(c, "x", {DType::f32, {2, 9, 7, 8}}, {.nan = true});
+    conv("conv", x, {.out = out, .kernel = 3, .padding = 1, .groups = 4});
+    const std::vector<Result> ours = Trial(c, backend).run();
+    const std::vector<Result> theirs = Trial(c, open_backend("ref")).run();
+    ASSERT_EQ(ours[0].floats.size(), theirs[0].floats.size());
+    std::size_t finite = 0;
+    for (std::size_t i = 0; i < ours[0].floats.size(); ++i) {
+      const bool nan = std::isnan(theirs[0].floats[i]);
+      ASSERT_EQ(std::isnan(ours[0].floats[i]), nan) << out << " outputs, number " << i;
+      finite += nan ? 0 : 1;
+    }
+    EXPECT_GT(finite, 0U);
+  }
+}
 
 // Of which only the first window is there.
 TEST(Conv, TakesAnyStride) {

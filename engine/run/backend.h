@@ -73,7 +73,9 @@ struct BackendOptions {
   std::shared_ptr<Communicator> communicator;  // of a data-parallel job; null: none
   // Only to learn whether it opens: does nothing that the ranks of a job do together.
   bool is_trial = false;
-  bool exact_math = false;  // no algorithm that trades accuracy for speed (Winograd)
+  // No algorithm that trades accuracy for speed (Winograd), nor one that makes NaN of what is not
+  // finite in another group of a convolution.
+  bool exact_math = false;
   // For the CUDA backend only.
   // Ordinal; none: device 0, or in a data-parallel job one for each rank of this machine.
   std::optional<int> device = {};

@@ -267,7 +267,9 @@ OptionGroup device_group() {
          .check = parsed_by(check_pin_cpus)},
         &O::pin_cpus,
         with_data},
-       {{.name = "--exact-math", .help = "no algorithm that trades accuracy for speed (Winograd)"},
+       {{.name = "--exact-math",
+         .help = "no algorithm that trades accuracy for speed (Winograd) or "
+                 "spreads infinities (groups joined by zeros)"},
         &O::exact_math,
         and_sample},
        {{.name = "--deterministic",

@@ -10,6 +10,7 @@
 #include "engine/core/error.h"
 #include "engine/passes/fuse.h"
 #include "engine/passes/precision.h"
+#include "tests/random_cases.h"
 #include "tests/tested_backend.h"
 #include "tests/tolerance.h"
 #include "tests/trial.h"
@@ -59,8 +60,11 @@ bool is_refused(const cases::Case& c) {
   }
 }
 
+// The CPU chooses its kernels by extents.
 std::vector<cases::Case> in_f32() {
   std::vector<cases::Case> all = cases::all();
+  if (testing_support::tested_backend() == "cpu")
+    for (cases::Case& c : testing_support::random_cases(400)) all.push_back(std::move(c));
   std::erase_if(all, [](const cases::Case& c) { return c.heavy || is_declined(c); });
   for (cases::Case& c : all)
     if (cases::has_adjoint(c)) c = cases::with_adjoint(std::move(c));
@@ -99,6 +103,8 @@ std::vector<cases::Case> with_nan() {
     const bool of_libraries = has("conv/") || has("linear/");
     if (testing_support::tested_backend() == "cuda" && of_libraries) return true;
     if (testing_support::tests_cuda() && (has("norm_conv/") || has("with a mask"))) return true;
+    // Of windows in which a transform has spread NaN, another place passes the gradient on.
+    if (has(", pool, seed ")) return true;
     return !(has("relu") || has("pool/") || has(" pool")) || has("average");
   });
   for (cases::Case& c : all)

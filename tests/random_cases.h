@@ -1,0 +1,127 @@
+// Convolutions, pools and linear layers that nobody designed, as cases: a backend that chooses its
+// kernels by extents has borders between them, and these cross most.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "engine/core/random.h"
+#include "engine/passes/fuse.h"
+#include "kernels/cases.h"
+
+namespace warpstep::testing_support {
+
+class RandomCase {
+ public:
+  explicit RandomCase(std::uint32_t seed) : seed_(seed) {}
+
+  cases::Case build() {
+    cases::Case c;
+    switch (drawn(6)) {
+      case 0: add_pool(c); break;
+      case 1: add_linear(c); break;
+      case 2: add_pooled_convolution(c); break;
+      default: add_convolution(c);
+    }
+    c.name += fmt::format(", seed {}", seed_);
+    return c;
+  }
+
+ private:
+  std::int64_t drawn(std::int64_t below_this) {
+    const std::uint32_t number = draw(seed_, Purpose::synthetic, 1, draws_++)[0];
+    return below(number, static_cast<std::uint32_t>(below_this));
+  }
+  std::int64_t from_to(std::int64_t first, std::int64_t last) {
+    return first + drawn(last - first + 1);
+  }
+  std::int64_t one_of(std::initializer_list<std::int64_t> list) {
+    return list.begin()[drawn(static_cast<std::int64_t>(list.size()))];
+  }
+  // Those of vectors, or any.
+  std::int64_t channels() {
+    return drawn(2) == 0 ? one_of({1, 2, 3, 4, 8, 16, 32}) : from_to(1, 40);
+  }
+  Type images(std::int64_t channels) {
+    return {DType::f32, {from_to(1, 5), from_to(1, 18), from_to(1, 22), channels}};
+  }
+
+  void add_convolution(cases::Case& c) {
+    Conv op;
+    op.groups = drawn(2) == 0 ? 1 : from_to(2, 12);
+    const auto of_group = [&] { return op.groups > 1 ? from_to(1, 9) : channels(); };
+    const std::int64_t in = of_group(), out = drawn(2) == 0 ? in : of_group();
+    op.out = op.groups * out;
+    op.bias = drawn(2) == 0;
+    op.relu = drawn(2) == 0;
+    Type x;
+    do {  // until there is a window
+      x = images(op.groups * in);
+      op.kernel = one_of({1, 2, 3, 3, 3, 4, 5, 7, 9});
+      op.stride = drawn(3) > 0 ? 1 : from_to(2, 4);
+      op.dilation = drawn(4) > 0 ? 1 : from_to(2, 3);
+      op.padding = drawn(2) == 0 ? op.kernel / 2 : from_to(0, op.kernel);
+    } while (std::min(x.shape[1], x.shape[2]) + 2 * op.padding < op.dilation * (op.kernel - 1) + 1);
+    c.name = fmt::format("conv/{}x{} to {} channels, {}", op.kernel, op.kernel, op.out, x.text());
+    if (op.groups > 1) c.name += fmt::format(", {} groups", op.groups);
+    if (op.stride > 1) c.name += fmt::format(", stride {}", op.stride);
+    if (op.dilation > 1) c.name += fmt::format(", dilation {}", op.dilation);
+    conv("conv", cases::input(c, "x", x), op);
+  }
+
+  // With its pool, which a backend may decline.
+  void add_pooled_convolution(cases::Case& c) {
+    const auto channels = [&] { return drawn(2) == 0 ? 8 * from_to(1, 4) : from_to(1, 40); };
+    const std::int64_t in = channels();
+    const Type x{DType::f32, {from_to(1, 5), from_to(2, 18), from_to(2, 22), in}};
+    Conv op{.out = drawn(2) == 0 ? in : channels(), .kernel = 3, .padding = 1};
+    op.pool = MaxPool{.window = 2, .stride = 2, .padding = 0, .relu = drawn(2) == 0};
+    c.fusion = fusion::conv_pool;
+    c.name = fmt::format("conv/3x3 to {} channels, {}, pool", op.out, x.text());
+    conv("conv", cases::input(c, "x", x), op);
+  }
+
+  void add_pool(cases::Case& c) {
+    const bool is_average = drawn(2) == 0;
+    Type x;
+    std::int64_t window = 0, padding = 0;
+    do {
+      x = images(channels());
+      window = drawn(3) == 0 ? from_to(1, 15) : from_to(1, 4);
+      padding = from_to(0, window / 2);
+    } while (std::min(x.shape[1], x.shape[2]) + 2 * padding < window);
+    const std::int64_t stride = from_to(1, 5);
+    c.name = fmt::format("pool/{}{}x{} of {}, stride {}, padding {}", is_average ? "average " : "",
+                         window, window, x.text(), stride, padding);
+    if (is_average)  // of numbers that do not cancel
+      avg_pool(cases::input(c, "x", x, {cases::Fill::Kind::positive, 1}),
+               {.window = window, .stride = stride, .padding = padding});
+    else
+      max_pool(cases::input(c, "x", x, {cases::Fill::Kind::distinct, 1}),
+               {.window = window, .stride = stride, .padding = padding, .relu = drawn(2) == 0});
+  }
+
+  void add_linear(cases::Case& c) {
+    const auto extent = [&] { return drawn(2) == 0 ? from_to(1, 40) : from_to(1, 300); };
+    const Type x{DType::f32, {extent(), extent()}};
+    Linear op;
+    op.out = extent();
+    op.bias = drawn(2) == 0;
+    op.relu = drawn(2) == 0;
+    c.name = fmt::format("linear/{} to {}", x.text(), op.out);
+    linear("linear", cases::input(c, "x", x), op);
+  }
+
+  std::uint32_t seed_;
+  std::uint32_t draws_ = 0;
+};
+
+inline std::vector<cases::Case> random_cases(std::uint32_t count) {
+  std::vector<cases::Case> all;
+  for (std::uint32_t seed = 0; seed < count; ++seed) all.push_back(RandomCase(seed).build());
+  return all;
+}
+
+}  // namespace warpstep::testing_support

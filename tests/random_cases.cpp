@@ -1,7 +1,6 @@
 // Convolutions, pools and linear layers that nobody designed, as cases: a backend that chooses its
-// kernels by extents has borders between them, and these cross most.
-#pragma once
-
+// kernels by extents has borders between them, and these cross most. Part of the op tests of
+// Warpstep's own ops; those of a user's op have none.
 #include <algorithm>
 #include <initializer_list>
 #include <string>
@@ -12,6 +11,7 @@
 #include "kernels/cases.h"
 
 namespace warpstep::testing_support {
+namespace {
 
 class RandomCase {
  public:
@@ -118,7 +118,9 @@ class RandomCase {
   std::uint32_t draws_ = 0;
 };
 
-inline std::vector<cases::Case> random_cases(std::uint32_t count) {
+}  // namespace
+
+std::vector<cases::Case> random_cases(std::uint32_t count) {
   std::vector<cases::Case> all;
   for (std::uint32_t seed = 0; seed < count; ++seed) all.push_back(RandomCase(seed).build());
   return all;

@@ -65,6 +65,21 @@ WARPSTEP_VECTOR __mmask16 first_columns(int count) {
   return static_cast<__mmask16>(count >= 16 ? 0xFFFF : count <= 0 ? 0 : (1 << count) - 1);
 }
 
+inline void round_rows(const float* from, std::int64_t from_row, std::int64_t rows,
+                       std::int64_t columns, Bf16* to, std::int64_t to_row) {
+  for (std::int64_t r = 0; r < rows; ++r, from += from_row, to += to_row) {
+    std::int64_t i = 0;
+    for (; i + 32 <= columns; i += 32)
+      _mm512_storeu_si512(to + i, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + i + 16),
+                                                               _mm512_loadu_ps(from + i)));
+    for (; i < columns; i += 16) {
+      const __mmask16 mask = first_columns(static_cast<int>(columns - i));
+      _mm256_mask_storeu_epi16(to + i, mask,
+                               (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, from + i)));
+    }
+  }
+}
+
 inline void pair_lines(const Bf16* const* lines, int columns, std::int64_t padded, Bf16* to) {
   const __mmask16 left = first_columns(columns), right = first_columns(columns - 16);
   for (std::int64_t k = 0; k < padded; k += 2, to += 2 * square) {
@@ -284,6 +299,7 @@ constexpr Bf16Loops loops_of() {
           .finish = bf16::finish_tile,
           .copy_pieces = bf16::copy_pieces,
           .clear_columns = bf16::clear_columns,
+          .round_rows = bf16::round_rows,
           .pair_lines = bf16::pair_lines,
           .pair_rows = bf16::pair_rows,
           .transpose_lines = bf16::transpose_lines};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cpu/bf16_loops.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/team.h"
 
@@ -13,14 +14,35 @@ template <class From, class To>
 WARPSTEP_LOOP void convert_row_loop(const From* from, To* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = rounded_to<To>(as_float(from[i]));
 }
-// to [count] = from, to the nearest, ties to even.
+// to [count] = from, to the nearest, ties to even. An instruction rounds where the CPU has bf16;
+// the compiler makes ten of it.
 template <class From, class To>
 void convert_row(const From* from, std::int64_t count, To* to) {
   if constexpr (std::is_same_v<From, To>) {
     std::copy_n(from, count, to);
+    return;
+  } else if constexpr (std::is_same_v<To, Bf16>) {
+    static const auto round_rows = bf16_isa() != Bf16Isa::none ? bf16_loops().round_rows : nullptr;
+    if (round_rows) return round_rows(from, 0, 1, count, to, 0);
+  }
+  static const auto loop = vectorized<convert_row_loop<From, To>>();
+  loop(from, to, count);
+}
+
+// Calls run(begin, end, floats) for blocks of [begin, end) that fit into the first cache: what it
+// writes there become elements of `to`, from its place `begin` on.
+template <class T, class Run>
+void write_floats(T* to, std::int64_t begin, std::int64_t end, Run run) {
+  if constexpr (std::is_same_v<T, float>) {
+    run(begin, end, to + begin);
   } else {
-    static const auto loop = vectorized<convert_row_loop<From, To>>();
-    loop(from, to, count);
+    constexpr std::int64_t most = 1024;
+    alignas(64) float floats[most];
+    for (; begin < end; begin += most) {
+      const std::int64_t count = std::min(most, end - begin);
+      run(begin, begin + count, floats);
+      convert_row(floats, count, to + begin);
+    }
   }
 }
 

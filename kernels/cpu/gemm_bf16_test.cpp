@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <array>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
 
 #include "engine/core/cpu_isa.h"
 #include "engine/core/random.h"
+#include "kernels/cpu/bf16_loops.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -175,6 +178,26 @@ TEST_F(Bf16Products, KeepRowsApart) {
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j)
       EXPECT_EQ(std::isfinite(widened(c[static_cast<std::size_t>(i * n + j)])), i != 7);
+}
+
+// Ties, infinities, NaN and numbers that round up to infinity, in rows of every length.
+TEST_F(Bf16Products, RowsAreRoundedToTheNearest) {
+  constexpr std::int64_t rows = 3, apart = 80, guard = 0x7777;
+  constexpr std::array<std::uint32_t, 12> special{0x3F808000, 0x3F818000, 0x3F808001, 0xBF807FFF,
+                                                  0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7F800001,
+                                                  0xFFC12345, 0x00000000, 0x80000000, 0x3EAAAAAB};
+  std::vector<float> from(rows * apart);
+  for (std::size_t i = 0; i < from.size(); ++i)
+    from[i] = std::bit_cast<float>(special[i % special.size()]);
+  for (std::int64_t columns = 1; columns <= 70; ++columns) {
+    std::vector<Bf16> to(rows * apart, Bf16{guard});
+    bf16_loops().round_rows(from.data(), apart, rows, columns, to.data(), apart);
+    for (std::int64_t i = 0; i < rows * apart; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const Bf16 expected = i % apart < columns ? narrowed(from[at]) : Bf16{guard};
+      EXPECT_EQ(to[at].bits, expected.bits) << columns << " columns, element " << i;
+    }
+  }
 }
 
 }  // namespace

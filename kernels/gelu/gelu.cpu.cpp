@@ -4,8 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/stored.h"
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/floats.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -78,22 +77,22 @@ WARPSTEP_LOOP float normal_tail_ratio(float x) {
 }
 
 template <class T>
-WARPSTEP_LOOP void gelu_tanh_loop(const T* x, T* y, std::int64_t count) {
+WARPSTEP_LOOP void gelu_tanh_loop(const T* x, float* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float in = as_float(x[i]), c = within(in, tanh_border),
                 s = 1 / (1 + exp_of_minus(c * (k1 + k3 * (c * c))));
-    y[i] = rounded_to<T>(in < -tanh_border ? 0 : in * s);
+    y[i] = in < -tanh_border ? 0 : in * s;
   }
 }
 template <class T>
 const auto gelu_tanh = vectorized<gelu_tanh_loop<T>>();
 
 template <class T>
-WARPSTEP_LOOP void gelu_erf_loop(const T* x, T* y, std::int64_t count) {
+WARPSTEP_LOOP void gelu_erf_loop(const T* x, float* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float in = as_float(x[i]), c = magnitude_within(in, erf_border);
     const float less = c * normal_density(c) * normal_tail_ratio(c);  // |x| P(X > |x|)
-    y[i] = rounded_to<T>(in < -erf_border ? 0 : (in < 0 ? 0 : in) - less);
+    y[i] = in < -erf_border ? 0 : (in < 0 ? 0 : in) - less;
   }
 }
 template <class T>
@@ -101,11 +100,11 @@ const auto gelu_erf = vectorized<gelu_erf_loop<T>>();
 
 // Of the logistic function s, 1 - s is s e: the subtraction would lose its digits.
 template <class T>
-WARPSTEP_LOOP void gelu_tanh_grad_loop(const T* d_y, const T* x, T* d_x, std::int64_t count) {
+WARPSTEP_LOOP void gelu_tanh_grad_loop(const T* d_y, const T* x, float* d_x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float c = within(as_float(x[i]), tanh_border), square = c * c;
     const float e = exp_of_minus(c * (k1 + k3 * square)), s = 1 / (1 + e);
-    d_x[i] = rounded_to<T>(as_float(d_y[i]) * (s + c * s * (e * s) * (k1 + 3 * k3 * square)));
+    d_x[i] = as_float(d_y[i]) * (s + c * s * (e * s) * (k1 + 3 * k3 * square));
   }
 }
 template <class T>
@@ -113,11 +112,11 @@ const auto gelu_tanh_grad = vectorized<gelu_tanh_grad_loop<T>>();
 
 // The slope at -c is that of the tail, and the slope at c is 1 minus it.
 template <class T>
-WARPSTEP_LOOP void gelu_erf_grad_loop(const T* d_y, const T* x, T* d_x, std::int64_t count) {
+WARPSTEP_LOOP void gelu_erf_grad_loop(const T* d_y, const T* x, float* d_x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float in = as_float(x[i]), c = magnitude_within(in, erf_border);
     const float slope = normal_density(c) * (normal_tail_ratio(c) - c * 0.398942280F);
-    d_x[i] = rounded_to<T>(as_float(d_y[i]) * (in < 0 ? slope : 1 - slope));
+    d_x[i] = as_float(d_y[i]) * (in < 0 ? slope : 1 - slope);
   }
 }
 template <class T>
@@ -130,7 +129,9 @@ std::unique_ptr<Kernel> bind(const Gelu& op, const Operands& operands) {
     return host_kernel("vector loops", [loop = op.tanh ? gelu_tanh<T> : gelu_erf<T>,
                                         count = operands.out_shape().count()](const Buffers& b) {
       for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
-        loop(as<T>(b.in[0]) + begin, as<T>(b.out[0]) + begin, end - begin);
+        write_floats(as<T>(b.out[0]), begin, end, [&](std::int64_t i, std::int64_t last, float* y) {
+          loop(as<T>(b.in[0]) + i, y, last - i);
+        });
       });
     });
   });
@@ -142,7 +143,10 @@ std::unique_ptr<Kernel> bind(const GeluGrad& op, const Operands& operands) {
     return host_kernel("vector loops", [loop = op.tanh ? gelu_tanh_grad<T> : gelu_erf_grad<T>,
                                         count = operands.out_shape().count()](const Buffers& b) {
       for_chunks(count, [&](std::int64_t begin, std::int64_t end) {
-        loop(as<T>(b.in[0]) + begin, as<T>(b.in[1]) + begin, as<T>(b.out[0]) + begin, end - begin);
+        write_floats(as<T>(b.out[0]), begin, end,
+                     [&](std::int64_t i, std::int64_t last, float* d_x) {
+                       loop(as<T>(b.in[0]) + i, as<T>(b.in[1]) + i, d_x, last - i);
+                     });
       });
     });
   });

@@ -12,6 +12,7 @@
 #include "engine/run/store.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/draws.h"
+#include "kernels/cpu/floats.h"
 #include "kernels/update/gradients.h"
 #include "kernels/update/rule.cpu.h"
 #include "kernels/update/squares.cpu.h"
@@ -19,10 +20,9 @@
 namespace warpstep::cpu {
 namespace {
 
-WARPSTEP_LOOP void copy_loop(const float* __restrict p, Bf16* __restrict copy, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) copy[i] = rounded_to<Bf16>(p[i]);
-}
-const auto copy_parameters = vectorized<copy_loop>();
+// Parameters that are copied while they are in the first cache. Their copies' lines are asked for
+// before: no core looks ahead from one piece to the next.
+constexpr std::int64_t copied_at_once = 1024;
 
 // Moments in bf16, see Optimizer::moment_dtype.
 
@@ -61,6 +61,11 @@ void update_chunk(const Rule<G>& rule, const StepState& state, std::int64_t plac
   }
 }
 
+void ask_to_write(const Bf16* copy, std::int64_t count) {
+  constexpr std::int64_t line = 32;  // elements
+  for (std::int64_t i = 0; i < count; i += line) __builtin_prefetch(copy + i, 1);
+}
+
 // Gradients of type G and moments of type M; `copies` may be null. The run's first element is at
 // `place` of the sections.
 template <class G, class M>
@@ -75,10 +80,14 @@ void update(const Optimizer& o, const Buffers& b, Bf16* copies, const OwnPart& p
   M* v = o.moments() > 1 ? as<M>(b.in[4]) + part.moments : nullptr;
   Bf16* copy = copies ? copies + part.begin : nullptr;
   for_chunks(part.elements, [&](std::int64_t i, std::int64_t end) {
-    const std::int64_t n = end - i;
-    update_chunk<G, M>(rule, state, place + part.begin + i, p + i, g + i, m ? m + i : nullptr,
-                       v ? v + i : nullptr, n);
-    if (copy) copy_parameters(p + i, copy + i, n);
+    const std::int64_t most = copy ? copied_at_once : end - i;
+    for (; i < end; i += most) {
+      const std::int64_t n = std::min(most, end - i);
+      if (copy) ask_to_write(copy + i, n);
+      update_chunk<G, M>(rule, state, place + part.begin + i, p + i, g + i, m ? m + i : nullptr,
+                         v ? v + i : nullptr, n);
+      if (copy) convert_row(p + i, n, copy + i);
+    }
   });
 }
 

@@ -276,10 +276,12 @@ std::unique_ptr<Kernel> nll_grad_kernel(const NllGrad& op, std::int64_t rows) {
 // bf16 rows are computed as floats, in a row of each thread's own.
 template <class T>  // of the logits and their gradient
 std::unique_ptr<Kernel> cross_entropy_kernel(const SoftmaxXent& op, const Extent& e) {
-  const std::int64_t copied = copied_floats<T>(e.threads, e.classes);
+  // No two threads write to the same line of a cache.
+  const std::int64_t apart = (e.classes + 31) / 16 * 16;
+  const std::int64_t copied = copied_floats<T>(e.threads, apart);
   return host_kernel(
       "vector loops",
-      [op, e](const Buffers& b) {
+      [op, e, apart](const Buffers& b) {
         const auto* labels = as<std::int32_t>(b.in[1]);
         const auto criterion = criterion_of<float>(op, b.in, 1, e.classes);
         auto* scores = as<RowScore>(b.workspace);
@@ -293,7 +295,7 @@ std::unique_ptr<Kernel> cross_entropy_kernel(const SoftmaxXent& op, const Extent
           if constexpr (std::is_same_v<T, float>) {
             scores[n] = score_row(batch, logits, targets, d_logits);
           } else {
-            float* row = copies + omp_get_thread_num() * e.classes;
+            float* row = copies + omp_get_thread_num() * apart;
             convert_row(logits, e.classes, row);
             scores[n] = score_row(batch, row, targets, d_logits ? row : nullptr);
             if (d_logits) convert_row(row, e.classes, d_logits);

@@ -153,7 +153,7 @@ ProductParts Bf16Product::choose_parts(int threads) const {
   constexpr double least_work = 1 << 21, pack_cost = 64, add_cost = 64;
   if (direct_) return {threads, 1, 1};
   const auto m = static_cast<double>(shape_.m), n = static_cast<double>(shape_.n),
-             k = static_cast<double>(shape_.k);
+             k = static_cast<double>(padded(shape_.k));
   if (m * n * k + pack_cost * k * (m + n) < least_work) return {1, 1, 1};
   const auto divided = [](std::int64_t total, std::int64_t parts) {
     const std::int64_t units = (total + square - 1) / square;

@@ -7,8 +7,11 @@
 namespace warpstep::cpu {
 namespace {
 
-bool uses_winograd(const Conv& op, const Type& x, const Context& context) {
-  return !context.exact_math && suits_winograd(op, x.shape, convolved(op, x.shape), x.dtype);
+bool uses_winograd(const Conv& op, const Type& x, const Context& context,
+                   bool weight_gradient = false) {
+  // Both sides of a pool's index are Winograd's or neither is.
+  return !context.exact_math &&
+         suits_winograd(op, x.shape, convolved(op, x.shape), x.dtype, weight_gradient && !op.pool);
 }
 
 // Only Winograd's kernels compute a convolution with its pool.
@@ -50,7 +53,8 @@ std::unique_ptr<Kernel> kernel_of(const Form& form, const Conv& op, const Type& 
   const Shape z = convolved(op, x.shape);
   if (form.narrow && suits_narrow(op, x.shape)) return form.narrow(op, x.shape, z, x.dtype);
   // Before the others: it alone computes a pool, and 8 channels and outputs are a group of 8, too.
-  if (uses_winograd(op, x, context)) return form.winograd(op, x.shape, z, x.dtype);
+  if (uses_winograd(op, x, context, form.weight_gradient))
+    return form.winograd(op, x.shape, z, x.dtype);
   if (suits_depthwise(op, x.shape, x.dtype)) return form.depthwise(op, x.shape, z, x.dtype);
   // Zeros would spread what is not finite from one group to another.
   if (const std::int64_t groups = joined_groups(op, x.shape); groups > 1 && !context.exact_math) {

@@ -21,7 +21,8 @@ std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const
 // True for kernel 3, stride 1, padding at most 2, one group and at least 8 channels on both sides,
 // if there are enough tiles of 4x4 outputs for this to be faster than a direct convolution. Never
 // in bf16 on AMX, whose products are sixteen times as fast as Winograd's, which are f32.
-bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype);
+bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
+                    bool weight_gradient);
 
 // Whether these kernels also compute the pool of a convolution that suits them: windows of 2x2 that
 // do not overlap, behind a padding of 1.

@@ -170,9 +170,13 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
 // as much as 72 tiles. A direct convolution has one for each tap inside the image; AVX512_BF16 has
 // twice as many in the same time, but packs more slowly than it multiplies. Measured on AVX-512 and
 // AVX2, from 1x1 to 56x56 pixels and 32 to 512 channels: bench/RECORDS.md.
-bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype) {
+bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
+                    bool weight_gradient) {
   if (dtype == DType::bf16 && bf16_isa() == Bf16Isa::amx) return false;
-  const double saving = dtype == DType::bf16 ? 1.5 : 1;
+  // Sums of a weight gradient that stay in no cache cost more.
+  constexpr std::int64_t large = std::int64_t{1} << 16;
+  const bool large_sums = weight_gradient && x[3] * op.out >= large;
+  const double saving = dtype == DType::f32 ? 1 : large_sums ? 2 : 1.5;
   const std::int64_t tiles = z[0] * ((z[1] + 3) / 4) * ((z[2] + 3) / 4);
   const auto taps_inside = [&](std::int64_t in, std::int64_t out) {
     std::int64_t taps = 0;

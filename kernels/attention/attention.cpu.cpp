@@ -13,12 +13,12 @@
 
 #include "kernels/attention/attention.cpu.h"
 #include "kernels/attention/attention_rows.h"
+#include "kernels/cpu/bf16_loops.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dropping.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/strided_tile.h"
 #include "kernels/cpu/team.h"
-#include "kernels/cpu/widened.h"
 
 namespace warpstep::cpu {
 namespace {
@@ -132,6 +132,18 @@ WARPSTEP_LOOP void copy_rows_loop(const float* from, std::int64_t from_row, std:
 }
 const auto copy_rows = vectorized<copy_rows_loop>();
 
+// to [rows, columns] = from, whose rows lie in different pages: no hardware guesses the next ones.
+WARPSTEP_LOOP void widen_rows_loop(const Bf16* from, std::int64_t from_row, std::int64_t rows,
+                                   std::int64_t columns, float* to) {
+  constexpr std::int64_t ahead = 24;
+  for (std::int64_t r = 0; r < rows; ++r, from += from_row, to += columns) {
+    for (std::int64_t d = 0; d < columns; d += 2 * group)
+      __builtin_prefetch(from + ahead * from_row + d);
+    for (std::int64_t d = 0; d < columns; ++d) to[d] = widened(from[d]);
+  }
+}
+const auto widen_rows = vectorized<widen_rows_loop>();
+
 WARPSTEP_LOOP float dot_loop(const float* a, const float* b, std::int64_t count) {
   float lanes[group] = {};
   std::int64_t d = 0;
@@ -192,11 +204,21 @@ struct Pieces {
   }
 };
 
-// What both directions share. Blocks of keys have a length that depends on T alone.
+// A head's rows as floats: its queries, or its only part, from `first` on; other parts follow.
+struct HeadRows {
+  const float* first;
+  std::int64_t row, part;  // how far they are apart
+};
+
+// What both directions share. Blocks of keys have a length that depends on T alone. All arithmetic
+// is in float: a head's operands are copied as floats where they are bf16, its results rounded.
 class HeadKernel {
  public:
-  HeadKernel(const Attention& op, const Shape& qkv)
-      : op_(op), rows_(op, qkv), dropping_(op.dropout, op.layer, rows_.pairs()) {
+  HeadKernel(const Attention& op, const Type& qkv)
+      : op_(op),
+        rows_(op, qkv.shape),
+        is_bf16_(qkv.dtype == DType::bf16),
+        dropping_(op.dropout, op.layer, rows_.pairs()) {
     const std::int64_t blocks = (rows_.length + most_keys - 1) / most_keys;
     block_keys_ = in_panels((rows_.length + blocks - 1) / blocks);
   }
@@ -205,7 +227,12 @@ class HeadKernel {
   static std::int64_t strip_rows() { return attention_loops.strip_rows; }
   std::int64_t features() const { return rows_.features; }
   std::int64_t padded() const { return in_panels(features()); }  // products write whole tiles
-  std::int64_t row() const { return 3 * rows_.channels(); }
+  // Of the floats of qkv and of its gradient.
+  std::int64_t part() const { return is_bf16_ ? features() : rows_.channels(); }
+  std::int64_t row() const { return 3 * part(); }
+  std::int64_t copied_floats(std::int64_t parts) const {
+    return is_bf16_ ? rows_.length * parts * features() : 0;
+  }
   // No power of two: rows would share lines of a cache.
   std::int64_t score_row() const { return block_keys_ + group; }
   std::int64_t strip_floats() const { return strip_rows() * padded(); }
@@ -216,6 +243,13 @@ class HeadKernel {
     return in_panels(keys) * features() + group;
   }
 
+  // A head's rows in `from`, of `parts` times C elements.
+  HeadRows floats_of(const void* from, std::int64_t task, std::int64_t parts, float* copy) const {
+    const std::int64_t c = rows_.channels(), at = rows_.offset(task, parts);
+    if (!is_bf16_) return {static_cast<const float*>(from) + at, parts * c, c};
+    widen_rows(static_cast<const Bf16*>(from) + at, c, rows_.length * parts, features(), copy);
+    return {copy, parts * features(), features()};
+  }
   // to [panels of keys][D, panel] and to [panels of D][keys, panel], from rows of qkv.
   void pack_features(const float* from, std::int64_t keys, float* to) const {
     by_keys_->pack(from, {0, keys}, attention_loops.panel, true, {0, features()}, nullptr, to);
@@ -238,10 +272,11 @@ class HeadKernel {
   // Asks for row i of `parts` times C floats of the next head, while this one computes: its lines
   // are in another page than those before and after them, so no hardware guesses them.
   template <int writes>
-  void fetch_next(const float* from, std::int64_t task, std::int64_t i, std::int64_t parts) const {
-    if (task + 1 == rows_.tasks()) return;
+  void fetch_next(const void* in, std::int64_t task, std::int64_t i, std::int64_t parts) const {
+    if (task + 1 == rows_.tasks() || is_bf16_) return;
     const std::int64_t c = rows_.channels();
-    from += rows_.offset(task + 1, parts) + i * parts * c;
+    const float* from =
+        static_cast<const float*>(in) + rows_.offset(task + 1, parts) + i * parts * c;
     for (std::int64_t part = 0; part < parts; ++part)
       for (std::int64_t d = 0; d < features(); d += group)
         __builtin_prefetch(from + part * c + d, writes, 2);
@@ -257,6 +292,7 @@ class HeadKernel {
 
   Attention op_;
   AttentionRows rows_;
+  bool is_bf16_;
   Dropping dropping_;
   int threads_ = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   std::int64_t block_keys_ = 0;
@@ -266,8 +302,9 @@ class HeadKernel {
 
 class AttentionForward : HeadKernel {
  public:
-  AttentionForward(const Attention& op, const Shape& qkv) : HeadKernel(op, qkv) {
+  AttentionForward(const Attention& op, const Type& qkv) : HeadKernel(op, qkv) {
     Pieces pieces;
+    qkv_ = pieces.take(copied_floats(3));
     keys_ = pieces.take(feature_floats(rows_.length));
     values_ = pieces.take(rows_.length * padded());
     queries_ = pieces.take(strip_floats());
@@ -281,17 +318,18 @@ class AttentionForward : HeadKernel {
 
   void run(const Buffers& b) const {
     for_heads(b.workspace, floats_, [&](std::int64_t task, float* scratch) {
-      const float* k = as<float>(b.in[0]) + rows_.offset(task, 3) + rows_.channels();
-      pack_features(k, rows_.length, scratch + keys_);
-      pack_keys(k + rows_.channels(), rows_.length, scratch + values_);
-      for (std::int64_t i = 0; i < rows_.length; i += strip_rows()) strip(b, task, i, scratch);
+      const HeadRows qkv = floats_of(b.in[0], task, 3, scratch + qkv_);
+      pack_features(qkv.first + qkv.part, rows_.length, scratch + keys_);
+      pack_keys(qkv.first + 2 * qkv.part, rows_.length, scratch + values_);
+      for (std::int64_t i = 0; i < rows_.length; i += strip_rows()) strip(b, qkv, task, i, scratch);
     });
   }
 
  private:
-  void strip(const Buffers& b, std::int64_t task, std::int64_t i, float* scratch) const {
+  void strip(const Buffers& b, const HeadRows& qkv, std::int64_t task, std::int64_t i,
+             float* scratch) const {
     const std::int64_t count = std::min(strip_rows(), rows_.length - i);
-    copy_rows(as<float>(b.in[0]) + rows_.offset(task, 3) + i * row(), row(), count, features(),
+    copy_rows(qkv.first + i * qkv.row, qkv.row, count, features(),
               static_cast<float>(rows_.scale()), false, scratch + queries_, padded());
     std::array<Normalizer, 64> normalizers;
     for (std::int64_t j = 0; j < rows_.visible(i + count - 1); j += block_keys_) {
@@ -301,7 +339,7 @@ class AttentionForward : HeadKernel {
       for (std::int64_t r = 0; r < count; ++r) {
         normalizers[idx(r)].add_block(pairs, r, scratch + scores_ + r * score_row(),
                                       scratch + sums_ + r * padded(), features());
-        if (j == 0) fetch_next<0>(as<float>(b.in[0]), task, i + r, 3);
+        if (j == 0) fetch_next<0>(b.in[0], task, i + r, 3);
         if (op_.dropout == 0) continue;
         const std::int64_t seen = pairs.visible(r);
         multiply_by(scratch + scores_ + r * score_row(),
@@ -312,23 +350,31 @@ class AttentionForward : HeadKernel {
                                    scratch + values_ + j * attention_loops.panel, rows_.length,
                                    features(), scratch + sums_, padded(), j > 0);
     }
-    float* o = as<float>(b.out[0]) + rows_.offset(task, 1) + i * rows_.channels();
+    const std::int64_t o = rows_.offset(task, 1) + i * rows_.channels();
     float* statistics = as<float>(b.out[1]) + task * rows_.length + i;
     for (std::int64_t r = 0; r < count; ++r) {
       const Normalizer& all = normalizers[idx(r)];
-      copy_rows(scratch + sums_ + r * padded(), 0, 1, features(), all.factor(), false,
-                o + r * rows_.channels(), 0);
+      float* sums = scratch + sums_ + r * padded();
+      const std::int64_t at = o + r * rows_.channels();
+      copy_rows(sums, 0, 1, features(), all.factor(), false,
+                is_bf16_ ? sums : as<float>(b.out[0]) + at, 0);
       statistics[r] = all.statistic();
     }
+    if (is_bf16_)
+      bf16_loops().round_rows(scratch + sums_, padded(), count, features(), as<Bf16>(b.out[0]) + o,
+                              rows_.channels());
   }
 
-  std::int64_t keys_, values_, queries_, scores_, sums_, factors_, floats_;
+  std::int64_t qkv_, keys_, values_, queries_, scores_, sums_, factors_, floats_;
 };
 
 class AttentionBackward : HeadKernel {
  public:
-  AttentionBackward(const Attention& op, const Shape& qkv) : HeadKernel(op, qkv) {
+  AttentionBackward(const Attention& op, const Type& qkv) : HeadKernel(op, qkv) {
     Pieces pieces;
+    qkv_ = pieces.take(copied_floats(3));
+    d_qkv_ = pieces.take(copied_floats(3));
+    of_o_ = pieces.take(copied_floats(1));
     keys_ = pieces.take(feature_floats(block_keys_));
     values_ = pieces.take(feature_floats(block_keys_));
     key_rows_ = pieces.take(block_keys_ * padded());
@@ -348,44 +394,57 @@ class AttentionBackward : HeadKernel {
 
   void run(const Buffers& b) const {
     for_heads(b.workspace, floats_, [&](std::int64_t task, float* scratch) {
-      const std::int64_t at = rows_.offset(task, 1);
+      const HeadRows o = floats_of(b.in[2], task, 1, scratch + d_qkv_);
+      const Head head{
+          .d_o = floats_of(b.in[0], task, 1, scratch + of_o_),
+          .qkv = floats_of(b.in[1], task, 3, scratch + qkv_),
+          .d_qkv = is_bf16_ ? scratch + d_qkv_ : as<float>(b.out[0]) + rows_.offset(task, 3)};
       for (std::int64_t i = 0; i < rows_.length; ++i)
-        scratch[means_ + i] = dot(as<float>(b.in[0]) + at + i * rows_.channels(),
-                                  as<float>(b.in[2]) + at + i * rows_.channels(), features());
+        scratch[means_ + i] =
+            dot(head.d_o.first + i * head.d_o.row, o.first + i * o.row, features());
       for (std::int64_t j = 0; j < rows_.length; j += block_keys_)
-        keys_of_block(b, task, j, scratch);
+        keys_of_block(b, head, task, j, scratch);
+      if (is_bf16_)
+        bf16_loops().round_rows(head.d_qkv, features(), 3 * rows_.length, features(),
+                                as<Bf16>(b.out[0]) + rows_.offset(task, 3), rows_.channels());
     });
   }
 
  private:
+  struct Head {
+    HeadRows d_o, qkv;
+    float* d_qkv;  // in rows as those of qkv
+  };
+
   // The gradients of keys [j, j + block_keys_) and their values, and what they add to those of the
   // queries.
-  void keys_of_block(const Buffers& b, std::int64_t task, std::int64_t j, float* scratch) const {
-    const std::int64_t count = std::min(block_keys_, rows_.length - j), c = rows_.channels();
-    const float* k = as<float>(b.in[1]) + rows_.offset(task, 3) + c + j * row();
+  void keys_of_block(const Buffers& b, const Head& head, std::int64_t task, std::int64_t j,
+                     float* scratch) const {
+    const std::int64_t count = std::min(block_keys_, rows_.length - j);
+    const float* k = head.qkv.first + part() + j * row();
     pack_features(k, count, scratch + keys_);
-    pack_features(k + c, count, scratch + values_);
+    pack_features(k + part(), count, scratch + values_);
     pack_keys(k, count, scratch + key_rows_);
     std::fill_n(scratch + d_keys_, count * padded(), 0.0F);
     std::fill_n(scratch + d_values_, count * padded(), 0.0F);
     for (std::int64_t i = rows_.causal ? j / strip_rows() * strip_rows() : 0; i < rows_.length;
          i += strip_rows())
-      strip(b, task, i, j, count, scratch);
-    float* d_k = as<float>(b.out[0]) + rows_.offset(task, 3) + c + j * row();
+      strip(b, head, task, i, j, count, scratch);
+    float* d_k = head.d_qkv + part() + j * row();
     copy_rows(scratch + d_keys_, padded(), count, features(), 1, false, d_k, row());
-    copy_rows(scratch + d_values_, padded(), count, features(), 1, false, d_k + c, row());
+    copy_rows(scratch + d_values_, padded(), count, features(), 1, false, d_k + part(), row());
   }
 
-  void strip(const Buffers& b, std::int64_t task, std::int64_t i, std::int64_t j, std::int64_t keys,
-             float* scratch) const {
+  void strip(const Buffers& b, const Head& head, std::int64_t task, std::int64_t i, std::int64_t j,
+             std::int64_t keys, float* scratch) const {
     const AttentionLoops& loops = attention_loops;
     const std::int64_t count = std::min(strip_rows(), rows_.length - i);
     const PairBlock pairs = block(i, count, j, keys);
     const auto scale = static_cast<float>(rows_.scale());
-    copy_rows(as<float>(b.in[1]) + rows_.offset(task, 3) + i * row(), row(), count, features(),
-              scale, false, scratch + queries_, padded());
-    copy_rows(as<float>(b.in[0]) + rows_.offset(task, 1) + i * rows_.channels(), rows_.channels(),
-              count, features(), 1, false, scratch + d_o_, padded());
+    copy_rows(head.qkv.first + i * row(), row(), count, features(), scale, false,
+              scratch + queries_, padded());
+    copy_rows(head.d_o.first + i * head.d_o.row, head.d_o.row, count, features(), 1, false,
+              scratch + d_o_, padded());
     loops.scores(pairs, scratch + queries_, padded(), features(), scratch + keys_,
                  scratch + scores_, score_row());
     loops.scores(pairs, scratch + d_o_, padded(), features(), scratch + values_,
@@ -398,7 +457,7 @@ class AttentionBackward : HeadKernel {
     loops.sums_of_keys(pairs, scratch + d_scores_, score_row(), scratch + key_rows_, keys,
                        features(), scratch + d_queries_, padded(), false);
     copy_rows(scratch + d_queries_, padded(), count, features(), scale, j > 0,
-              as<float>(b.out[0]) + rows_.offset(task, 3) + i * row(), row());
+              head.d_qkv + i * row(), row());
   }
 
   // Row r of a strip at i and of a block at j: its probabilities and the gradients of its scores.
@@ -409,10 +468,10 @@ class AttentionBackward : HeadKernel {
     const float statistic = as<float>(b.in[3])[task * rows_.length + i + r];
     const float mean = scratch[means_ + i + r];
     if (j == 0) {
-      fetch_next<0>(as<float>(b.in[1]), task, i + r, 3);
-      fetch_next<0>(as<float>(b.in[0]), task, i + r, 1);
-      fetch_next<0>(as<float>(b.in[2]), task, i + r, 1);
-      fetch_next<1>(as<float>(b.out[0]), task, i + r, 3);
+      fetch_next<0>(b.in[1], task, i + r, 3);
+      fetch_next<0>(b.in[0], task, i + r, 1);
+      fetch_next<0>(b.in[2], task, i + r, 1);
+      fetch_next<1>(b.out[0], task, i + r, 3);
     }
     std::fill(s + seen, s + in_groups(pairs.keys), 0.0F);
     std::fill(d + seen, d + in_groups(pairs.keys), 0.0F);
@@ -426,15 +485,16 @@ class AttentionBackward : HeadKernel {
     score_gradients(s, d, end, statistic, mean);
   }
 
-  std::int64_t keys_, values_, key_rows_, d_keys_, d_values_, queries_, d_o_, d_queries_, scores_,
-      d_scores_, means_, factors_, floats_;
+  std::int64_t qkv_, d_qkv_, of_o_, keys_, values_, key_rows_, d_keys_, d_values_, queries_, d_o_,
+      d_queries_, scores_, d_scores_, means_, factors_, floats_;
 };
 
 template <class Kernel_>
-std::unique_ptr<Kernel> attention_kernel(const Attention& op, const Shape& qkv) {
+std::unique_ptr<Kernel> attention_kernel(const Attention& op, const Type& qkv) {
   const auto kernel = std::make_shared<const Kernel_>(op, qkv);
   return host_kernel(
-      fmt::format("strips of {} queries, {}", attention_loops.strip_rows, name(cpu_isa())),
+      fmt::format("strips of {} queries, {}{}", attention_loops.strip_rows, name(cpu_isa()),
+                  qkv.dtype == DType::bf16 ? ", in f32" : ""),
       [kernel](const Buffers& b) { kernel->run(b); }, kernel->workspace_bytes());
 }
 
@@ -494,11 +554,11 @@ void ContinuedAttention::run(const float* queries, std::int64_t first, const flo
 }
 
 std::unique_ptr<Kernel> bind(const Attention& op, const Operands& operands) {
-  return widened(operands, attention_kernel<AttentionForward>(op, operands.in_shape(0)));
+  return attention_kernel<AttentionForward>(op, operands.in(0).type);
 }
 
 std::unique_ptr<Kernel> bind(const AttentionGrad& op, const Operands& operands) {
-  return widened(operands, attention_kernel<AttentionBackward>(op.attention, operands.in_shape(1)));
+  return attention_kernel<AttentionBackward>(op.attention, operands.in(1).type);
 }
 
 }  // namespace warpstep::cpu

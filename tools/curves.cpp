@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <ranges>
 #include <span>
 #include <utility>
@@ -18,6 +20,8 @@ namespace {
 // and dash distinguish them in grey, too.
 constexpr Color train_color = {0.000, 0.447, 0.698}, validation_color = {0.835, 0.369, 0.000};
 constexpr Color ink = {0.13, 0.13, 0.13}, faint_ink = {0.42, 0.42, 0.42}, grid = {0.90, 0.90, 0.90};
+
+constexpr int pixels_per_unit = 2;
 
 struct Series {
   const char* name;
@@ -125,8 +129,12 @@ void draw_axes(const Canvas& canvas, const Panel& panel, const Axis& epochs, con
   canvas.text(panel.left + panel.width / 2, bottom + 38, "epochs of training", 12, 0.5);
 }
 
+// cairo's time rises with the square of the points that lie above each other: 160,000 take a
+// minute.
 void draw_series(const Canvas& canvas, const Panel& panel, const Series& series, const Axis& epochs,
                  const Axis& values) {
+  const std::vector<CurvePoint> points = visible_points(
+      series.points, epochs.high, static_cast<std::size_t>(panel.width * pixels_per_unit));
   const auto x = [&](const CurvePoint& p) {
     return panel.left + epochs.place(p.epoch) * panel.width;
   };
@@ -139,14 +147,14 @@ void draw_series(const Canvas& canvas, const Panel& panel, const Series& series,
   cairo_clip(canvas.get());
   take_pen(canvas, series);
   bool down = false;
-  for (const CurvePoint& point : series.points) {
+  for (const CurvePoint& point : points) {
     if (finite(point)) (down ? cairo_line_to : cairo_move_to)(canvas.get(), x(point), y(point));
     down = finite(point);
   }
   cairo_stroke(canvas.get());
   canvas.color(series.color);
   const bool lone = series.points.size() == 1;  // has no line, so it is marked in any case
-  for (const CurvePoint& point : series.points)
+  for (const CurvePoint& point : points)
     if (finite(point))
       canvas.marker(x(point), y(point),
                     lone && series.mark == Mark::thin ? Mark::circle : series.mark);
@@ -203,10 +211,42 @@ std::string final_figures(const CurveData& data) {
   return text.empty() ? "no epoch is complete" : "At the end:  " + text;
 }
 
+// Appends what is seen of the points of one column.
+void add_visible(std::span<const CurvePoint> column, std::vector<CurvePoint>& visible) {
+  const auto by_value = [](const CurvePoint& a, const CurvePoint& b) { return a.value < b.value; };
+  std::vector<CurvePoint> good;
+  std::ranges::copy_if(column, std::back_inserter(good), finite);
+  if (good.empty()) return visible.push_back(column.front());
+  const auto [low, high] = std::minmax_element(good.begin(), good.end(), by_value);
+  std::array seen{good.begin(), low, high, good.end() - 1};
+  std::ranges::sort(seen);
+  const auto end = std::unique(seen.begin(), seen.end());
+  for (auto point = seen.begin(); point != end; ++point) visible.push_back(**point);
+}
+
 }  // namespace
 
+std::vector<CurvePoint> visible_points(std::span<const CurvePoint> points, double last,
+                                       std::size_t columns) {
+  if (points.size() <= 4 * columns) return {points.begin(), points.end()};
+  const auto column_of = [&](const CurvePoint& point) {
+    return std::floor(std::clamp(point.epoch / last, 0.0, 1.0) * static_cast<double>(columns - 1));
+  };
+  std::vector<CurvePoint> visible;
+  for (std::size_t begin = 0, end = 0; begin < points.size(); begin = end) {
+    double column = -1;
+    for (; end < points.size(); ++end) {
+      if (!std::isfinite(points[end].epoch)) continue;
+      if (column >= 0 && column_of(points[end]) != column) break;
+      column = column_of(points[end]);
+    }
+    add_visible(points.subspan(begin, end - begin), visible);
+  }
+  return visible;
+}
+
 void draw_curves(const CurveData& data, const std::filesystem::path& png) {
-  const Canvas canvas(1200, 500, 2);
+  const Canvas canvas(1200, 500, pixels_per_unit);
   canvas.color(ink);
   const std::string on = data.data.empty() ? "" : " on " + data.data;
   canvas.text(24, 34, data.model + on, 19, 0, true);

@@ -1,7 +1,9 @@
 // The learning curves of a run as a picture.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,12 @@ struct CurveData {
   std::vector<CurvePoint> validation_loss;  // epoch 0 is the untrained model
   std::vector<CurvePoint> validation_accuracy;
 };
+
+// Of many points what can be seen: in each of `columns` equal parts of the epochs from 0 to `last`
+// the first point, the lowest, the highest and the last, in their order. Points that are not finite
+// stay only where a part has no others. Up to 4 points a part: all, unchanged.
+std::vector<CurvePoint> visible_points(std::span<const CurvePoint> points, double last,
+                                       std::size_t columns);
 
 // Writes loss and accuracy over epochs, side by side, as a PNG of 2400x1000 pixels. Equal data give
 // equal bytes with the same cairo and fonts. Throws DataError when the file cannot be written.

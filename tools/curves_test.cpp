@@ -136,6 +136,39 @@ TEST_F(CurvesTest, APartOfAnEpochTakesTheWholeWidth) {
   }
 }
 
+// Without leaving out what cannot be seen this takes hours.
+TEST_F(CurvesTest, AMillionStepsAreDrawn) {
+  CurveData data = sample();
+  const Counts few = draw(data);
+  data.step_loss.clear();
+  constexpr int steps = 1'000'000;
+  for (int step = 1; step <= steps; ++step)
+    data.step_loss.push_back({8.0 * step / steps, 0.7 + 1.6 * std::exp(-4.0 * step / steps) +
+                                                      0.1 * std::sin(step * 12.9898)});
+  EXPECT_GT(draw(data).blue, few.blue);
+}
+
+TEST_F(CurvesTest, OfManyPointsThoseThatAreSeenStay) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  std::vector<CurvePoint> points;
+  for (int i = 0; i <= 1000; ++i)
+    points.push_back({i / 1000.0, (i * 37) % 101 + 1000.0 * (i == 555)});
+  points[205].value = -7;
+  points[300].value = nan;  // beside others
+  for (int i = 700; i < 800; ++i) points[static_cast<std::size_t>(i)].value = nan;
+  const std::vector<CurvePoint> seen = visible_points(points, 1, 100);
+  EXPECT_LE(seen.size(), 400U);
+  EXPECT_TRUE(std::ranges::is_sorted(seen, {}, &CurvePoint::epoch));
+  EXPECT_THAT(seen, testing::Contains(testing::Field(&CurvePoint::value, testing::Gt(1000))));
+  EXPECT_THAT(seen, testing::Contains(testing::Field(&CurvePoint::value, testing::IsNan())));
+  const auto low = std::ranges::find(seen, -7.0, &CurvePoint::value);
+  ASSERT_NE(low, seen.end());
+  EXPECT_EQ(low->epoch, 0.205);
+  EXPECT_EQ(seen.front().epoch, 0);
+  EXPECT_EQ(seen.back().epoch, 1);
+  EXPECT_EQ(visible_points(points, 1, 1000).size(), points.size());
+}
+
 TEST_F(CurvesTest, NoDataGiveEmptyAxes) {
   EXPECT_EQ(draw({}).blue, 0);
 }

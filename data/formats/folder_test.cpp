@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "data/decode/jpeg.h"
+#include "data/formats/labels.h"
 #include "data/formats/part.h"
 #include "tests/data_testing.h"
 
@@ -81,6 +82,17 @@ TEST(Folder, ReadsCsvWithNumbersOrNames) {
 }
 
 // As Python's csv and pandas write them.
+// Comparing each with each takes minutes.
+TEST(Folder, ComparesManyClasses) {
+  std::vector<std::string> classes, of_training;
+  for (int i = 0; i < 200'000; ++i) of_training.push_back(fmt::format("{:06}", i));
+  classes = of_training;
+  classes[7] = "new";
+  EXPECT_EQ(other_classes(classes, of_training),
+            "has classes that the training split lacks: new, and lacks classes of the training "
+            "split: 000007; give both splits the same classes");
+}
+
 TEST(Folder, ReadsQuotedFieldsOfCsv) {
   const TemporaryFolder folder;
   for (const char* name : {"a.png", "b,c.png", "d.png"})

@@ -235,9 +235,10 @@ std::string other_classes(const std::vector<std::string>& classes,
                           const std::vector<std::string>& of_training) {
   const auto lacking = [](const std::vector<std::string>& names,
                           const std::vector<std::string>& in) {
+    const std::set<std::string_view> known(in.begin(), in.end());
     std::vector<std::string> found;
     for (const std::string& name : names)
-      if (std::ranges::find(in, name) == in.end()) found.push_back(name);
+      if (!known.contains(name)) found.push_back(name);
     return found;
   };
   const std::vector<std::string> more = lacking(classes, of_training);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/core/error.h"
@@ -54,10 +55,13 @@ std::uint64_t step_of(const fs::path& checkpoint) {
 }
 
 std::vector<fs::path> checkpoints(const fs::path& run) {
-  std::vector<fs::path> paths;
+  std::vector<std::pair<std::uint64_t, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(run))
-    if (is_checkpoint_name(entry.path().filename().string())) paths.push_back(entry.path());
-  std::ranges::sort(paths, {}, step_of);
+    if (const auto step = step_in(entry.path().filename().string()))
+      found.emplace_back(*step, entry.path());
+  std::ranges::sort(found);
+  std::vector<fs::path> paths;
+  for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;
 }
 

@@ -47,6 +47,19 @@ TEST(RunDirectory, OverwritesAllThatARunWroteAndNothingElse) {
   EXPECT_TRUE(fs::exists(folder / "model/config.json"));
 }
 
+// Thousands would be listed after each of them.
+TEST(RunDirectory, DoesNotListCheckpointsOfWhichAllAreKept) {
+  const TemporaryFolder folder;
+  const RunDirectory run = RunDirectory::create(folder / "run", false);
+  put(folder / "run/checkpoint-00000001.safetensors", std::string("1"));
+  put(folder / "run/checkpoint-00000002.safetensors", std::string("2"));
+  run.prune_checkpoints(1);
+  EXPECT_FALSE(fs::exists(folder / "run/checkpoint-00000001.safetensors"));
+  EXPECT_TRUE(fs::exists(folder / "run/checkpoint-00000002.safetensors"));
+  fs::rename(folder / "run", folder / "elsewhere");
+  EXPECT_NO_THROW(run.prune_checkpoints(0));
+}
+
 TEST(RunDirectory, OverwritesLinksAndNotWhatTheyLeadTo) {
   const TemporaryFolder folder;
   const std::string run = folder / "run", other = folder / "other";

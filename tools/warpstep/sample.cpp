@@ -335,14 +335,11 @@ class TokenPrinter {
     if (stream_)
       print_result("{}", beginning.text);
     else
-      for (const std::int32_t token : beginning.tokens) add(token);
+      for (const std::int32_t token : beginning.tokens) print(token);
     flush_results();
   }
   void add(std::int32_t token) {
-    if (stream_)
-      print_result("{}", stream_->add(token));
-    else
-      print_result("{}{}", std::exchange(first_, false) ? "" : ",", token);
+    print(token);
     flush_results();
   }
   // No more is wanted: the text has its stop, or nobody reads.
@@ -355,6 +352,13 @@ class TokenPrinter {
   }
 
  private:
+  void print(std::int32_t token) {
+    if (stream_)
+      print_result("{}", stream_->add(token));
+    else
+      print_result("{}{}", std::exchange(first_, false) ? "" : ",", token);
+  }
+
   std::optional<data::TextStream> stream_;
   bool first_ = true;
 };

@@ -12,6 +12,7 @@
 #include "data/text/tokenizer.h"
 #include "engine/core/checksum.h"
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 
 namespace warpstep::data {
 namespace {
@@ -213,6 +214,16 @@ void read_tokenizer(TokenData& data, const std::string& spec) {
   }
 }
 
+void note_reading(const TokenData& data, const TokenOptions& options) {
+  const std::uint64_t tokens = data.train.size() + data.val.size();
+  const TokenSet& first = data.train.size() > 0 ? data.train : data.val;
+  if (!options.note || tokens * size_bytes(first.type()) < options.noted_bytes) return;
+  options.note(
+      fmt::format("{}: neither it nor a tokenizer.json beside it says how large the vocabulary is: "
+                  "reading all {} tokens for the largest id",
+                  first.path(), grouped(tokens)));
+}
+
 void resolve_vocabulary(TokenData& data, const OpenSplit& train, const OpenSplit& val,
                         const TokenOptions& options) {
   const std::string path = (data.train.size() > 0 ? data.train : data.val).path();
@@ -221,7 +232,10 @@ void resolve_vocabulary(TokenData& data, const OpenSplit& train, const OpenSplit
     data.vocabulary_from = "the header of " + path;
   }
   if (data.vocabulary == 0 && options.vocabulary == 0) {
-    const std::uint32_t largest = std::max(data.train.largest(), data.val.largest());
+    note_reading(data, options);
+    data.largest_of_train = data.train.largest();
+    data.largest_of_val = data.val.largest();
+    const std::uint32_t largest = std::max(*data.largest_of_train, *data.largest_of_val);
     if (largest >= std::uint32_t{1} << 31)
       fail<DataError>("{}: the largest token is {}; at most 2^31 - 1 is allowed", path, largest);
     data.vocabulary = std::int64_t{largest} + 1;
@@ -238,6 +252,7 @@ void resolve_vocabulary(TokenData& data, const OpenSplit& train, const OpenSplit
 // Takes val from the end of train.
 void split_off(TokenData& data, double share) {
   const TokenSet all = data.train;
+  data.largest_of_train = data.largest_of_val = std::nullopt;
   const auto held = static_cast<std::uint64_t>(static_cast<double>(all.size()) * share);
   if (held == 0 || held >= all.size())
     fail<DataError>("{}: --val-split {} of {} tokens leaves no tokens for {}", all.path(), share,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -85,6 +86,9 @@ struct TokenOptions {
   // Else a folder may have tokens for validation only, and `train` is empty then.
   bool needs_train = true;
   bool needs_val = true;  // without it, `val` may be empty whatever val_split says
+  // Receives a line before all tokens are read of files of `noted_bytes`, which takes seconds.
+  std::function<void(const std::string&)> note = {};
+  std::uint64_t noted_bytes = std::uint64_t{1} << 30;
 };
 
 // The data of a language model.
@@ -94,6 +98,8 @@ struct TokenData {
   // The tokenizer's, else that of a safetensors file's metadata or of llm.c's header, else the
   // largest id + 1 (which reads all tokens).
   std::int64_t vocabulary = 0;
+  // The largest ids of train and val where they decided the vocabulary.
+  std::optional<std::uint32_t> largest_of_train, largest_of_val;
   std::string vocabulary_from;              // for messages: a path, "the largest id"
   std::optional<std::string> tokenizer;     // path of tokenizer.json, next to the tokens
   std::string tokenizer_name;               // "gpt2", "bpe", "byte" or "char"; empty: there is none

@@ -240,6 +240,25 @@ TEST_F(Tokens, JoinsShards) {
   EXPECT_THAT(refusal(), HasSubstr("web_train_000002.bin: has no header of llm.c, which each"));
 }
 
+TEST_F(Tokens, SaysThatItReadsAllOfLargeFiles) {
+  put(folder_ / "tokens.bin", bytes_of(Narrow{0, 1, 9, 3, 4, 5, 6, 7, 8, 2}));
+  const std::string file = folder_ / "tokens.bin";
+  std::vector<std::string> notes;
+  TokenOptions options{.val_split = 0,
+                       .note = [&](const std::string& note) { notes.push_back(note); },
+                       .noted_bytes = 20};
+  const TokenData data = open_tokens(file, options);
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("reading all 10 tokens for the largest id")));
+  EXPECT_EQ(data.largest_of_train, 9U);
+  options.vocabulary = 12;  // known: nothing is read
+  EXPECT_FALSE(open_tokens(file, options).largest_of_train);
+  options.vocabulary = 0;
+  options.noted_bytes = 21;
+  options.val_split = 0.1;  // a part's largest id is not known
+  EXPECT_FALSE(open_tokens(file, options).largest_of_train);
+  EXPECT_EQ(notes.size(), 1U);
+}
+
 TEST_F(Tokens, TakesValidationFromTheEndOfASingleFile) {
   put(folder_ / "tokens.bin", bytes_of(Narrow{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   const std::string file = folder_ / "tokens.bin";

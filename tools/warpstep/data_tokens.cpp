@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,14 +22,15 @@
 namespace warpstep::tools {
 namespace {
 
-Json describe_tokens(const data::TokenSet& set) {
+// `largest`: id, if it is known.
+Json describe_tokens(const data::TokenSet& set, std::optional<std::uint32_t> largest) {
   return {{"kind", "tokens"},
           {"path", set.path()},
           {"files", set.paths().size()},
           {"format", name(set.format())},
           {"tokens", set.size()},
           {"type", name(set.type())},
-          {"largest", set.largest()},
+          {"largest", largest ? *largest : set.largest()},
           {"fingerprint", fmt::format("{:016x}", set.fingerprint())}};
 }
 
@@ -61,15 +63,19 @@ void print_summary(const std::string& out, const data::TokenizeSummary& summary,
   fmt::print("  {:.2f} s, {:.1f} MB/s\n", seconds, bytes / 1e6 / std::max(seconds, 1e-9));
 }
 
+void say_note(const std::string& note) {
+  say("{}\n", note);
+}
+
 }  // namespace
 
 int token_info(const std::string& spec, double val_split, bool json) {
   const data::TokenData data =
-      data::open_tokens(spec, {.val_split = val_split, .needs_train = false});
+      data::open_tokens(spec, {.val_split = val_split, .needs_train = false, .note = say_note});
   for (const std::string& warning : data.warnings) say("{}\n", warning);
   Json all = Json::object();
-  if (data.train.size() > 0) all["train"] = describe_tokens(data.train);
-  if (data.val.size() > 0) all["val"] = describe_tokens(data.val);
+  if (data.train.size() > 0) all["train"] = describe_tokens(data.train, data.largest_of_train);
+  if (data.val.size() > 0) all["val"] = describe_tokens(data.val, data.largest_of_val);
   all["vocabulary"] = data.vocabulary;
   all["vocabulary_from"] = data.vocabulary_from;
   if (data.tokenizer) all["tokenizer"] = data.tokenizer_name;
@@ -89,7 +95,8 @@ int token_info(const std::string& spec, double val_split, bool json) {
 }
 
 int verify_tokens(const std::string& spec) {
-  const data::TokenData data = data::open_tokens(spec, {.val_split = 0, .needs_train = false});
+  const data::TokenData data =
+      data::open_tokens(spec, {.val_split = 0, .needs_train = false, .note = say_note});
   for (const std::string& warning : data.warnings) say("{}\n", warning);
   std::vector<std::int32_t> ids(std::size_t{1} << 20);
   try {

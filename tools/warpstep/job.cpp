@@ -59,7 +59,7 @@ Job prepare(RunOptions options, const std::optional<Resumed>& resumed, bool allo
   timed(indexing_name, [&] {
     refuse_second_split(options, model);
     job.training = open_source(options, model, data::Split::train, data::Split::train);
-    job.test = open_source(options, model, data::Split::test, data::Split::test);
+    job.test = open_source(options, model, data::Split::test, data::Split::test, &job.training);
     job.data = data_json(options, job.training, job.test);
     if (resumed && !allow_changed_data)
       require_same_data(*resumed, job.data, job.training, job.test);

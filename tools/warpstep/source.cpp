@@ -181,7 +181,7 @@ bool use_vocabulary_of_run(const Json& config, const std::string& from, const Ru
 namespace {
 
 Source open_text(const RunOptions& options, const models::Model& model, data::Split split,
-                 data::Split as) {
+                 data::Split as, const Source* other) {
   if (!data::exists(options.data))
     fail<DataError>("--data {}: there is no such folder or file", options.data);
   if (!data::has_tokens(options.data))
@@ -195,7 +195,10 @@ Source open_text(const RunOptions& options, const models::Model& model, data::Sp
   open.needs_train = split == data::Split::train;
   open.needs_val = split == data::Split::test;
   Source source;
-  source.text = std::make_shared<data::TokenData>(data::open_tokens(options.data, open));
+  open.note = [](const std::string& note) { say("{}\n", note); };
+  const bool is_open = other && other->text && other->text->val.size() > 0;
+  source.text = is_open ? other->text
+                        : std::make_shared<data::TokenData>(data::open_tokens(options.data, open));
   source.tokens = split == data::Split::train ? source.text->train : source.text->val;
   if (source.tokens.size() == 0)
     fail<UsageError>(
@@ -239,8 +242,8 @@ void refuse_second_split(const RunOptions& options, const models::Model& model) 
 }
 
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
-                   data::Split as) {
-  if (model.is_text()) return open_text(options, model, split, as);
+                   data::Split as, const Source* other) {
+  if (model.is_text()) return open_text(options, model, split, as, other);
   refuse_text_options(options, model);
   return source_of(options, model, open_images(options, split), as);
 }

@@ -56,9 +56,10 @@ void refuse_second_split(const RunOptions& options, const models::Model& model);
 
 // Opens a split; of images without a test part, --val-split takes one from the training images. The
 // recipe is the options' or `model`'s: that of the split `as`, which for test is
-// without chance.
+// without chance. `other`: the opened training part of the same options; of text, whose splits are
+// opened together, its files are not read again. May be null.
 Source open_source(const RunOptions& options, const models::Model& model, data::Split split,
-                   data::Split as);
+                   data::Split as, const Source* other = nullptr);
 
 // The same of images that are no split of the run's data.
 Source source_of(const RunOptions& options, const models::Model& model,

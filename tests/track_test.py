@@ -169,6 +169,23 @@ class Files(Folder):
         os.replace(self.run_directory / "new", self.run_directory / "metrics.jsonl")
         self.assertEqual([r.step for r in metrics.read()], [1])
 
+    def test_reads_and_sends_large_files_in_parts(self):
+        lines = [line("step", step, loss=1) for step in range(1, 301)]
+        self.write(*lines, line("step", 301, loss=1)[:-5])
+        self.config(lr=0.5)
+        target = unittest.mock.Mock(package="wandb")
+        target.open.return_value = "id"
+        for most in (len(lines[0]) - 2, 10 * len(lines[0])):
+            target.send.reset_mock()
+            with unittest.mock.patch.object(track, "MOST_BYTES", most):
+                tracker = track.Tracker(self.run_directory, target, "name")
+                tracker.state.sent = {}
+                tracker.send()
+            os.close(tracker.state.file)
+            parts = [call.args[0] for call in target.send.call_args_list]
+            self.assertEqual([record.step for part in parts for record in part], list(range(1, 301)))
+            self.assertGreater(len(parts), 25)
+
     def test_a_bad_line_costs_no_good_ones(self):
         metrics = track.Metrics(self.run_directory / "metrics.jsonl")
         deep = "[" * 900 + "]" * 900

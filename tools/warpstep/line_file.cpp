@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -62,27 +63,31 @@ void LineFile::close() {
 }
 
 void keep_lines(const std::filesystem::path& path, const std::function<bool(const Json&)>& keep) {
-  std::string kept;
-  std::size_t foreign = 0;
-  if (std::filesystem::exists(path)) {
-    std::istringstream lines(read_file(path));
-    for (std::string line; std::getline(lines, line);) {
-      const Json json = parse_json<Json>(line);
-      try {
-        if (!json.is_object())
-          ++foreign;
-        else if (keep(json))
-          kept += line + "\n";
-      } catch (const Json::exception&) {
+  // Those that are kept move to the text's begin: two texts of a file of a GB would be in memory.
+  std::string text = std::filesystem::exists(path) ? read_file(path) : std::string();
+  std::size_t kept = 0, foreign = 0;
+  if (!text.empty() && text.back() != '\n') text += '\n';
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t count = text.find('\n', begin) + 1 - begin;
+    const Json json = parse_json<Json>(std::string_view(text).substr(begin, count - 1));
+    try {
+      if (!json.is_object()) {
         ++foreign;
+      } else if (keep(json)) {
+        std::memmove(&text[kept], &text[begin], count);
+        kept += count;
       }
+    } catch (const Json::exception&) {
+      ++foreign;
     }
+    begin += count;
   }
+  text.resize(kept);
   if (foreign > 0)
     say("{}: {} that this program did not write, or was killed while writing, {} dropped\n",
         path.string(), foreign == 1 ? "a line" : fmt::format("{} lines", foreign),
         foreign == 1 ? "is" : "are");
-  write_atomically(path, kept);
+  write_atomically(path, text);
 }
 
 BadSampleLog::BadSampleLog(const std::filesystem::path& file, const Source& training,

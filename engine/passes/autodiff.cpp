@@ -65,6 +65,7 @@ Graph differentiate(Graph graph) {
     Adjoint adjoint(graph, node, gradients, wanted);
     grad(node.op, adjoint);
   }
+  const std::vector<int> producers = graph.producers();
   for (Parameter& parameter : graph.parameters) {
     parameter.gradient = gradients[idx(parameter.value)];
     if (parameter.gradient < 0)
@@ -72,7 +73,7 @@ Graph differentiate(Graph graph) {
                   parameter.name);
     Value& gradient = graph.value(parameter.gradient);
     // The store keeps each parameter's gradient apart.
-    const int producer = graph.producers()[idx(parameter.gradient)];
+    const int producer = producers[idx(parameter.gradient)];
     if (gradient.role == Role::gradient || is_view(graph.nodes[idx(producer)].op))
       fail<Error>(
           "the gradient of parameter {} is at the same time that of another value ({}): sums and "

@@ -13,13 +13,14 @@ import time
 import unittest
 import unittest.mock
 
-import check_tiers
+sys.dont_write_bytecode = True
+import check_tiers  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 # A command whose shell has a child in a session of its own.
 PROGRAM = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
-import check_tiers
+import check_tiers  # noqa: E402
 print(check_tiers.run(sys.argv[1:], capture_output=True, text=True).stdout)
 """
 

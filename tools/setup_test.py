@@ -10,6 +10,7 @@ import unittest
 import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE / "gpu"))
 import cores  # noqa: E402
 

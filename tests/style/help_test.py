@@ -68,6 +68,7 @@ def findings_of(root, paths):
         for name in MARKING:
             mark(programs, name, marks)
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tree)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # most users have not set it
         for path in scripts(root, paths):
             for argument, code in (("--help", 0), ("--no-such-option", 2)):
                 wrong = problem(tree / path, argument, code, environment, tree, marks)

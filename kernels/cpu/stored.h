@@ -85,15 +85,20 @@ inline __attribute__((always_inline)) void store_stored(T* to, const Floats& vec
 
 // Bytes in memory as integers. GCC 12 makes single instructions of the loops where the set has
 // them, but 50 of one __builtin_convertvector() for 16 bytes; two of them narrow well without
-// AVX-512.
+// AVX-512. Later versions take the widening loop element by element.
 template <class Ints>
 inline __attribute__((always_inline)) void load_bytes(Ints& ints, const std::uint8_t* from) {
   constexpr std::size_t lanes = sizeof(Ints) / sizeof(std::int32_t);
   typename VectorOf<lanes>::Bytes bytes;
   __builtin_memcpy(&bytes, from, sizeof bytes);
+#if !defined(__clang__) && __GNUC__ < 13
   std::int32_t wide[lanes];
   for (std::size_t l = 0; l < lanes; ++l) wide[l] = bytes[l];
   __builtin_memcpy(&ints, wide, sizeof ints);
+#else
+  const auto halves = __builtin_convertvector(bytes, typename VectorOf<lanes>::Halves);
+  ints = __builtin_convertvector(halves, Ints);
+#endif
 }
 template <class Ints>
 inline __attribute__((always_inline)) void store_bytes(std::uint8_t* to, const Ints& ints) {

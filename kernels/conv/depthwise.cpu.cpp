@@ -150,13 +150,23 @@ struct PixelRun {
   bool relu;
 };
 
+// Lane l gets lane from[l].
+template <class Vector, class Ints>
+WARPSTEP_LOOP void shuffle(Vector& vector, const Ints& from) {
+#if defined(__clang__)
+  vector = __builtin_shufflevector(vector, from);
+#else
+  vector = __builtin_shuffle(vector, from);
+#endif
+}
+
 // Lane l has lane l ^ r of the vector.
 template <int lanes, int r, class Vector>
 WARPSTEP_LOOP void exchange(Vector& vector) {
   if constexpr (r > 0) {
     typename VectorOf<lanes>::Ints from;
     for (int l = 0; l < lanes; ++l) from[l] = l ^ r;
-    vector = __builtin_shuffle(vector, from);
+    shuffle(vector, from);
   }
 }
 
@@ -310,7 +320,8 @@ WARPSTEP_LOOP void exchange_row(const T* from, std::int64_t count, int r, T* to)
   for (std::int64_t i = 0; i < count; i = next_vector<lanes>(i, count)) {
     typename VectorOf<lanes>::Floats vector;
     load_stored(vector, from + i);
-    store_stored(to + i, __builtin_shuffle(vector, lane));
+    shuffle(vector, lane);
+    store_stored(to + i, vector);
   }
 }
 

@@ -14,8 +14,15 @@
 namespace warpstep::cpu {
 namespace {
 
+#if defined(__clang__)
+#pragma clang attribute push(                                                            \
+    __attribute__((                                                                      \
+        target("avx512f,avx512vl,avx512dq,avx512bw,avx512bf16,fma,amx-tile,amx-bf16"))), \
+    apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,avx512bf16,fma,amx-tile,amx-bf16")
+#endif
 namespace bf16 {
 
 constexpr int register_lanes = 16, tile_rows = 11;
@@ -289,7 +296,11 @@ inline void finish_tile(const Bf16TileEnd& t) {
 }
 
 }  // namespace bf16
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 template <void (*begin)(), void (*multiply)(const Bf16Tile&), void (*end)()>
 constexpr Bf16Loops loops_of() {

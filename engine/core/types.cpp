@@ -11,6 +11,12 @@
 
 namespace warpstep {
 
+namespace {
+
+constexpr std::int64_t most_elements = std::int64_t{1} << 60;  // their bytes can be counted
+
+}  // namespace
+
 std::string_view name(DType dtype) {
   switch (dtype) {
     case DType::f32: return "f32";
@@ -67,6 +73,11 @@ Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(ext
       fail<ShapeError>("a shape with the extent {} on axis {}", extents[axis], axis);
     extents_[axis] = extents[axis];
   }
+  // Without this, count() and bytes() would be those of a small shape.
+  std::int64_t count = 1;
+  for (const std::int64_t extent : extents)
+    if (extent > 0 && (__builtin_mul_overflow(count, extent, &count) || count > most_elements))
+      fail<ShapeError>("a shape of {} has more than 2^60 elements", text());
 }
 
 std::string Shape::text() const {

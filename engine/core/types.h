@@ -39,7 +39,7 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> extents)
       : Shape(std::span(extents.begin(), extents.size())) {}
-  // Throws ShapeError for more than max_rank extents or a negative one.
+  // Throws ShapeError for more than max_rank extents, a negative one, or more than 2^60 elements.
   explicit Shape(std::span<const std::int64_t> extents);
 
   int rank() const { return rank_; }

@@ -36,6 +36,20 @@ TEST(Shape, RefusesWhatIsNoShape) {
         (Shape{2, -3});
       },
       testing::ThrowsMessage<ShapeError>("a shape with the extent -3 on axis 1"));
+  constexpr std::int64_t large = std::int64_t{1} << 32;
+  for (const Shape& most : {Shape{large, large >> 4}, Shape{large, large >> 4, 0}})
+    EXPECT_EQ(most.count(), most[most.rank() - 1] == 0 ? 0 : std::int64_t{1} << 60);
+  EXPECT_THAT(
+      [] {
+        (Shape{large, large});
+      },
+      testing::ThrowsMessage<ShapeError>(
+          "a shape of 4294967296x4294967296 has more than 2^60 elements"));
+  EXPECT_THAT(
+      [] {
+        (Shape{large, large, 0});
+      },
+      testing::ThrowsMessage<ShapeError>(testing::HasSubstr("has more than 2^60 elements")));
 }
 
 TEST(Type, KnowsItsBytes) {

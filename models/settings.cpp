@@ -13,8 +13,7 @@ namespace {
 
 bool parse(const std::string& text, auto& value) {
   const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && at == end;
+  return std::from_chars(text.data(), end, value) == std::from_chars_result{end, {}};
 }
 
 bool has_word(std::string_view words, std::string_view word) {
@@ -77,7 +76,8 @@ std::int64_t Settings::whole(std::string_view name) const {
 }
 
 double Settings::share(std::string_view name) const {
-  return std::stod(word(name));
+  double value = 0;  // checked when it was set
+  return parse(word(name), value) ? value : 0;
 }
 
 std::string Settings::text() const {

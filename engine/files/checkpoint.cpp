@@ -4,10 +4,10 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -137,6 +137,21 @@ std::string exact(double value) {
   return fmt::format("{:a}", value);
 }
 
+// The number that exact() wrote, or one in decimals; nothing for any other text. Not strtod(),
+// which reads as the host program's locale writes.
+std::optional<double> inexact(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  const bool hexadecimal = text.starts_with("0x");
+  if (hexadecimal) text.remove_prefix(2);
+  if (text.starts_with('-')) return std::nullopt;
+  double value = 0;
+  const auto format = hexadecimal ? std::chars_format::hex : std::chars_format::general;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, format);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return negative ? -value : value;
+}
+
 Json to_json(const Score& score) {
   Json json{
       {"loss_sum", exact(score.loss_sum)}, {"correct", score.correct}, {"count", score.count}};
@@ -175,12 +190,9 @@ class Fields {
   // A number that exact() wrote.
   double number(const char* key, const char* what, bool (*allowed)(double)) const {
     const auto* text = at(key).get_ptr<const Json::string_t*>();
-    char* end = nullptr;
-    const double value = text ? std::strtod(text->c_str(), &end) : 0;
-    const bool whole_text =
-        text && !text->empty() && text->front() > ' ' && end == text->c_str() + text->size();
-    if (!whole_text || !allowed(value)) wrong(key, what);
-    return value;
+    const std::optional<double> value = text ? inexact(*text) : std::nullopt;
+    if (!value || !allowed(*value)) wrong(key, what);
+    return *value;
   }
   // A number of 64 bits: in quotes, as many programs read a larger one than 2^53 in JSON inexactly.
   std::uint64_t quoted_whole(const char* key) const {

@@ -20,11 +20,11 @@
 namespace warpstep::cpu {
 namespace {
 
-// How a thread computes with floats, and the bits with which denormals are read and written as
-// zeros.
+// How a thread computes with floats: in a step rounding to nearest, without traps, with denormals
+// read and written as zeros, whatever the host program has set.
 #if defined(__x86_64__)
-constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x0040;
-constexpr unsigned no_denormals = flush_to_zero | denormals_are_zero;
+constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x0040, no_traps = 0x1F80;
+constexpr unsigned step_mode = flush_to_zero | denormals_are_zero | no_traps;
 unsigned float_mode() {
   return _mm_getcsr();
 }
@@ -32,7 +32,7 @@ void set_float_mode(unsigned mode) {
   _mm_setcsr(mode);
 }
 #else
-constexpr unsigned no_denormals = 1U << 24;  // FPCR.FZ
+constexpr unsigned step_mode = 1U << 24;  // FPCR.FZ
 unsigned float_mode() {
   return __builtin_aarch64_get_fpcr();
 }
@@ -56,8 +56,8 @@ bool is_settled(int threads) {
   return threads > 1 ? settled == threads : settled > 0;
 }
 
-void flush_denormals() {
-  set_float_mode(float_mode() | no_denormals);
+void set_step_mode() {
+  set_float_mode(step_mode);
 }
 
 // A forked process has libgomp's record of the calling thread's team, but not its other threads:
@@ -105,7 +105,7 @@ TeamSize::~TeamSize() {
 void begin_step(int threads) {
   if (!is_settled(threads)) settle_team(threads);
   steps.push_back({float_mode(), omp_get_max_threads(), omp_get_dynamic()});
-  flush_denormals();
+  set_step_mode();
   omp_set_num_threads(threads);
   omp_set_dynamic(0);
 }
@@ -135,7 +135,7 @@ void settle_team(int threads) {
       }();
       static_cast<void>(named);
       pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-      flush_denormals();
+      set_step_mode();
     }
   }
 }

@@ -108,9 +108,9 @@ class TeamSize {
 // threads: libgomp itself would end the program. fork() in this thread ends the team.
 void settle_team(int threads);
 
-// For the calling thread, around a step with so many threads. Denormals are flushed: one costs
-// about 100 cycles in every instruction that reads it; moments that have decayed that far make an
-// update 2 to 9 times slower. Steps may be nested. A thread's first step settles its team.
+// For the calling thread, around a step with so many threads, which may be nested: rounds to
+// nearest, traps nothing, flushes denormals. One costs 100 cycles per instruction that reads it and
+// makes updates of decayed moments 2 to 9 times slower. A thread's first step settles its team.
 void begin_step(int threads);
 void end_step();
 

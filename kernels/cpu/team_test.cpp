@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cfenv>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -65,6 +66,33 @@ TEST(FloatingPointMode, OfAStepFlushesDenormalsAndEndsWithIt) {
   ASSERT_FALSE(flushes());
   EXPECT_EQ(doubling.step(), 0.0F);
   EXPECT_FALSE(flushes()) << "the step's mode is left behind";
+}
+
+float a_third() {
+  const volatile float one = 1, three = 3;
+  return one / three;
+}
+
+// A host program may round downwards, for intervals, or trap what is inexact.
+TEST(FloatingPointMode, OfAStepDoesNotDependOnTheHostProgram) {
+  const float nearest = a_third();
+  const auto backend = open_backend("cpu");
+  std::thread([&] {
+    std::fesetround(FE_DOWNWARD);
+    EXPECT_LT(a_third(), nearest);
+    {
+      const StepScope step(*backend);
+      EXPECT_EQ(a_third(), nearest);
+    }
+    EXPECT_LT(a_third(), nearest) << "the host's mode is lost";
+    std::fesetround(FE_TONEAREST);
+    ::feenableexcept(FE_INEXACT);
+    {
+      const StepScope step(*backend);
+      EXPECT_EQ(a_third(), nearest) << "without SIGFPE";
+    }
+    ::fedisableexcept(FE_ALL_EXCEPT);
+  }).join();
 }
 
 TEST(Team, OfABackendHasTheThreadsThatItWasOpenedWith) {

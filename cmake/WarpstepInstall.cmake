@@ -14,7 +14,8 @@ install(TARGETS ${linked} EXPORT warpstepTargets LIBRARY DESTINATION "${CMAKE_IN
 install(EXPORT warpstepTargets NAMESPACE warpstep:: DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/warpstep")
 foreach(folder engine models data profiler)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/warpstep"
-          FILES_MATCHING PATTERN "*.h" PATTERN "*testing*" EXCLUDE)
+          FILES_MATCHING PATTERN "*.h" PATTERN "*testing*" EXCLUDE
+          REGEX "/(testdata|export/page|dist/mpi)$" EXCLUDE)  # folders without headers
 endforeach()
 
 # The headers for kernels of a user's own op, and the sources of the generic op tests and benchmark.

@@ -1,5 +1,7 @@
 #include "profiler/recorder/flight.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -88,6 +90,17 @@ std::optional<Kept> Flight::take_slow(bool at_end) {
   kept_ns_.push_back(slow_ns_);
   std::ranges::sort(kept_ns_, std::ranges::greater());
   return std::exchange(slow_, std::nullopt);
+}
+
+std::string why_not_after(const std::optional<Step>& before, const Step& step) {
+  if (step.end_ns < step.begin_ns)
+    return fmt::format("step {} was left out, and maybe others: it ends {} ns before it begins",
+                       step.step, step.begin_ns - step.end_ns);
+  if (!before || (step.step > before->step && step.begin_ns >= before->end_ns)) return "";
+  return fmt::format(
+      "step {} from {} to {} ns was left out, and maybe others: numbers of steps rise, and the one "
+      "before it was {} and ended at {} ns",
+      step.step, step.begin_ns, step.end_ns, before->step, before->end_ns);
 }
 
 }  // namespace warpstep::profiler

@@ -6,11 +6,16 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "profiler/session/session.h"
 
 namespace warpstep::profiler {
+
+// Why a session cannot have `step` after `before`, if there was one; empty: it can. No reader takes
+// a file whose steps overlap, or whose numbers do not rise.
+std::string why_not_after(const std::optional<Step>& before, const Step& step);
 
 // Spans of calls and samples cost some 50 ns each, so that in short steps they are recorded in
 // bursts of 16 steps and left out of the steps between: by the entries that a burst made, at most

@@ -222,6 +222,8 @@ struct Recorder::Parts {
   std::atomic<std::uint64_t> windows{0};
   // No more windows. The listener asks, too; relaxed: it takes nothing from this but the answer.
   std::atomic<bool> over{false};
+  std::optional<Step> written;  // the last one in the session
+  bool left_out = false;
   RunDelay delay;                   // of the thread that trains
   std::set<std::uint32_t> devices;  // of the session
   bool finished = false;
@@ -554,6 +556,11 @@ void Recorder::begin(std::uint64_t step, const StepPlace& first) {
 void Recorder::on_step(const Step& step, const StepPlace& next) {
   Parts& parts = *parts_;
   if (parts.over.load(std::memory_order_relaxed)) return;
+  if (const std::string why = why_not_after(parts.written, step); !why.empty()) {
+    if (!std::exchange(parts.left_out, true)) note(why);
+    return;
+  }
+  parts.written = step;
   parts.note_delay(step);  // before the step: a step in the file has all of its entries there
   parts.session.add(step);
   ++parts.seen;

@@ -506,5 +506,52 @@ TEST(Recorder, KeepsReadingsOfRankZerosClock) {
   EXPECT_THAT(session.notes, IsEmpty());
 }
 
+// A file with such steps has no reader.
+TEST(Recorder, LeavesOutStepsThatDoNotFollow) {
+  const auto path = testing::own_folder() / "follow.prof";
+  Recorder recorder({.level = Level::spans,
+                     .schedule = parse_schedule("skip_first=0,warmup=0,active=100"),
+                     .path = path,
+                     .listens = false,
+                     .samples = false});
+  recorder.begin(1, {0, 100});
+  const std::uint64_t begin = now_ns() + 1'000'000;
+  const auto add = [&](std::uint64_t step, std::uint64_t from, std::uint64_t to) {
+    recorder.on_step({.step = step,
+                      .epoch = 1,
+                      .begin_ns = begin + from,
+                      .end_ns = begin + to,
+                      .other_ns = to > from ? to - from : 0},
+                     {step, 100});
+  };
+  add(0, 0, 100);
+  add(0, 100, 200);  // the number does not rise
+  add(2, 50, 200);   // overlaps
+  add(3, 300, 200);  // ends before it begins
+  add(4, 100, 200);
+  recorder.finish();
+  EXPECT_THAT(recorder.notes(),
+              Contains(HasSubstr("was left out, and maybe others: numbers of steps rise")));
+  const Session session = read_session(path);
+  ASSERT_EQ(session.steps.size(), 2U);
+  EXPECT_EQ(session.steps[1].step, 4U);
+}
+
+TEST(Recorder, SaysThatAnotherOneRan) {
+  const auto make = [](const char* name) {
+    return std::make_unique<Recorder>(
+        RecorderOptions{.path = testing::own_folder() / name, .listens = false, .samples = false});
+  };
+  const auto warning = HasSubstr("another recorder of this process ran at the same time");
+  const auto alone = make("alone.prof");
+  alone->finish();
+  const auto first = make("first.prof"), second = make("second.prof");
+  second->finish();
+  first->finish();
+  EXPECT_THAT(alone->notes(), IsEmpty());
+  EXPECT_THAT(first->notes(), Contains(warning));
+  EXPECT_THAT(second->notes(), Contains(warning));
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

@@ -19,10 +19,15 @@ namespace {
 constexpr std::chrono::milliseconds period{25};
 constexpr std::chrono::milliseconds idle_period{500};  // without a window
 
+std::atomic<std::uint64_t> sessions_made{0}, sessions_running{0};
+
 }  // namespace
 
 SessionThread::SessionThread(std::filesystem::path path, std::unique_ptr<Sampler> sampler)
-    : sampler_(std::move(sampler)), lost_before_(record::dropped()) {
+    : sampler_(std::move(sampler)),
+      lost_before_(record::dropped()),
+      is_second_(sessions_running++ > 0),
+      number_(++sessions_made) {
   try {
     writer_.emplace(std::move(path));
     bytes_ = writer_->bytes();
@@ -134,6 +139,11 @@ bool SessionThread::is_alive() const {
 }
 
 void SessionThread::finish() {
+  if (!std::exchange(finished_, true)) {
+    --sessions_running;
+    if (is_second_ || sessions_made != number_)  // the rings have one reader
+      add_note("another recorder of this process ran at the same time: each may lack spans");
+  }
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;  // may be set already, after a failure; the thread must still be joined

@@ -94,6 +94,9 @@ class SessionThread {
   std::size_t sampler_notes_ = 0;        // written
   Losses losses_;
   std::uint64_t lost_before_ = 0;
+  const bool is_second_;        // another session was written when this one began
+  const std::uint64_t number_;  // of the process's sessions, from 1
+  bool finished_ = false;
   std::atomic<std::uint64_t> bytes_{0};
 
   mutable std::mutex mutex_;

@@ -27,10 +27,16 @@ bool occurs_once(std::string_view name) {
 TransformPtr parse(std::string_view part) {
   const std::string_view wanted = part.substr(0, part.find('='));
   std::vector<std::string> known;
+  const TransformKind* found = nullptr;
   for (const TransformKind* kind : TransformKind::all()) {
-    if (kind->name == wanted) return kind->make(TransformArguments(part, kind->usage));
     known.emplace_back(kind->name);
+    if (kind->name != wanted) continue;
+    if (found)
+      fail<UsageError>("two transforms are called '{}': {} and {}; give your own another name",
+                       wanted, found->usage, kind->usage);
+    found = kind;
   }
+  if (found) return found->make(TransformArguments(part, found->usage));
   fail<UsageError>("transform '{}' is not known; known are {}{}", wanted, fmt::join(known, ", "),
                    suggestion(wanted, known));
 }
@@ -64,6 +70,10 @@ void Recipe::put_yuv_before_scale() {
 }
 
 void Recipe::check() {
+  for (std::size_t i = 0; i < transforms_.size(); ++i)
+    if (!transforms_[i])
+      fail<UsageError>("transform {} of {} of a recipe is a null pointer", i + 1,
+                       transforms_.size());
   put_yuv_before_scale();
   std::map<std::string, int> seen;
   first_fields_.clear();

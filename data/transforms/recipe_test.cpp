@@ -336,6 +336,24 @@ TEST(Recipe, TakesATransformOfTheUsersOwnAndTimesItByName) {
   EXPECT_GT(ns, 0U);
 }
 
+const TransformKind two_kinds[] = {{"two-of-one-name", "two-of-one-name=A", "",
+                                    [](const TransformArguments&) { return TransformPtr(); }},
+                                   {"two-of-one-name", "two-of-one-name=B", "",
+                                    [](const TransformArguments&) { return TransformPtr(); }}};
+const TransformKind null_kind("yields-null", "yields-null", "",
+                              [](const TransformArguments&) { return TransformPtr(); });
+
+TEST(Recipe, RefusesTwoTransformsOfOneNameAndNullPointers) {
+  EXPECT_THAT(refused("flip,two-of-one-name=1"),
+              HasSubstr("two transforms are called 'two-of-one-name': two-of-one-name=A and "
+                        "two-of-one-name=B; give your own "
+                        "another name"));
+  EXPECT_THAT(refused("flip,yields-null"),
+              HasSubstr("transform 2 of 2 of a recipe is a null pointer"));
+  EXPECT_THAT(message_of<UsageError>([] { Recipe(std::vector<TransformPtr>{nullptr}); }),
+              HasSubstr("transform 1 of 1 of a recipe is a null pointer"));
+}
+
 // Row by row and pixel by pixel, from the definition of Geometry.
 std::vector<std::uint8_t> expected_row(const std::vector<std::uint8_t>& image, const Shape& shape,
                                        const Geometry& g) {

@@ -133,6 +133,10 @@ struct BadSample {
   bool fatal = false;   // ends the run under every policy
 };
 
+// What the exception that is being handled says: a user's data set, transform or batch maker may
+// throw anything, and in a worker nobody else would catch it.
+std::string caught_text();
+
 // The samples that took longest. One thread adds; any may read.
 class SlowestSamples {
  public:
@@ -203,7 +207,7 @@ struct MakerState {
 };
 
 // What the batches of a loader hold. fill(), finish() and prepare_next() are called by all workers
-// at once; what they throw ends the run when the batch is due.
+// at once; what they throw, of any type, ends the run when the batch is due.
 class BatchMaker {
  public:
   virtual ~BatchMaker() = default;

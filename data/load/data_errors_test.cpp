@@ -394,6 +394,48 @@ struct Database final : testing::Uneven {
   }
 };
 
+// A number in place of an exception, from each function that only workers call.
+struct Number final : testing::Uneven {
+  explicit Number(std::string its_where) : Uneven(512), where(std::move(its_where)) {}
+  Sample fetch(std::uint64_t index, Scratch& scratch) const override {
+    if (where == "fetch" && index == 3) throw 42;
+    return Uneven::fetch(index, scratch);
+  }
+  void will_need(std::uint64_t) const override {
+    if (where == "will_need") throw 42;
+  }
+  void check_unchanged() const override {
+    if (where == "check_unchanged") throw 42;
+  }
+  std::string where;
+};
+
+TEST(UsersSet, MayThrowWhatIsNoStandardException) {
+  for (const char* where : {"fetch", "will_need", "check_unchanged"}) {
+    LoaderOptions with = plain_options(8);
+    with.shuffle = Shuffle::none;
+    Loader loader(std::make_shared<Number>(where), with);
+    EXPECT_THAT(message_of([&] { loader.next(); }),
+                AllOf(HasSubstr("an exception that is no std::exception was thrown (sample "),
+                      HasSubstr(", epoch 1, step 1)")))
+        << where;
+  }
+}
+
+struct Nothing final : testing::Uneven {
+  Nothing() : Uneven(8) {}
+  std::uint64_t size() const override { return 0; }
+};
+
+TEST(UsersSet, HasImages) {
+  for (const Tail tail : {Tail::drop, Tail::pad}) {
+    LoaderOptions with = plain_options(8);
+    with.tail = tail;
+    EXPECT_THAT(message_of([&] { Loader(std::make_shared<Nothing>(), with); }),
+                ::testing::EndsWith(": has no images"));
+  }
+}
+
 TEST(UsersSet, IsNamedWithTheSampleThatItCannotFetch) {
   const Database set;
   const std::vector<std::function<void()>> checks{

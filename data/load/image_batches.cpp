@@ -71,6 +71,7 @@ class FillTimes {
 };
 
 void check(const LoaderOptions& options, const Dataset& dataset, const Shape& shape) {
+  if (dataset.size() == 0) fail<DataError>("{}: has no images", dataset.path());
   check_labels_of(dataset);  // of a user's own set, which no open() has seen
   if (options.batch < 1 || options.batch > max_batch)
     fail<UsageError>("batch {}: must be from 1 to {}", options.batch, max_batch);
@@ -144,6 +145,30 @@ std::size_t row_bytes(const LoaderOptions& options, const Shape& shape) {
 }
 
 }  // namespace
+
+std::string caught_text() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is no std::exception was thrown";
+  }
+}
+
+std::vector<SlowestSamples::Sample> SlowestSamples::list() const {
+  const std::lock_guard lock(mutex_);
+  return samples_;
+}
+
+void SlowestSamples::insert(const Sample& sample) {
+  const std::lock_guard lock(mutex_);
+  const auto at =
+      std::ranges::upper_bound(samples_, sample.ns, std::ranges::greater{}, &Sample::ns);
+  samples_.insert(at, sample);
+  if (samples_.size() > most) samples_.pop_back();
+  if (samples_.size() == most) least_ns_ = samples_.back().ns;
+}
 
 SlotLayout::SlotLayout(std::size_t image_row_bytes, std::int64_t batch)
     : row_bytes(image_row_bytes),
@@ -302,8 +327,8 @@ void ImageBatches::fill(Position position, std::int64_t begin, std::int64_t end,
         if (options_.errors == DataErrors::fail) break;
       }
     }
-  } catch (const std::exception& error) {
-    bad.push_back(bad_sample(index, position, row, error.what()));
+  } catch (...) {
+    bad.push_back(bad_sample(index, position, row, caught_text()));
     bad.back().fatal = true;
   }
   measured.end(std::max<std::int64_t>(0, std::min(row, samples) - begin));

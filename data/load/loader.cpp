@@ -47,6 +47,12 @@ LoaderOptions checked(LoaderOptions options) {
   return options;
 }
 
+template <class Pointer>
+Pointer given(Pointer pointer, std::string_view what) {
+  if (!pointer) fail<UsageError>("a loader of no {}: the pointer is null", what);
+  return pointer;
+}
+
 int most_workers(const LoaderOptions& options, const BatchMaker& maker) {
   if (options.workers > 0) return options.workers;
   if (maker.is_light()) return 1;
@@ -70,11 +76,13 @@ void lower_own_priority() {
 }  // namespace
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
-    : Loader(std::make_unique<ImageBatches>(std::move(dataset), checked(options)), options) {}
+    : Loader(
+          std::make_unique<ImageBatches>(given(std::move(dataset), "data set"), checked(options)),
+          options) {}
 
 Loader::Loader(std::unique_ptr<BatchMaker> maker, const LoaderOptions& options)
     : options_(checked(options)),
-      maker_(std::move(maker)),
+      maker_(given(std::move(maker), "batch maker")),
       ready_name_(spans::of_loader("batch ready", options_.thread_name), record::Kind::mark),
       depth_name_(spans::of_loader("batches ready", options_.thread_name), record::Kind::counter) {
   claim_rows_ = maker_->claim();
@@ -154,6 +162,7 @@ void Loader::start(std::uint64_t batch) {
 }
 
 void Loader::start_threads() {
+  process_ = ::getpid();
   threads_.reserve(states_.size());  // a thread that finds no place would end the program
   try {
     for (std::uint32_t i = 0; i < states_.size(); ++i)
@@ -168,6 +177,10 @@ void Loader::start_threads() {
 // After a seek() that failed nobody fills a slot.
 void Loader::require_started() const {
   if (failure_) std::rethrow_exception(failure_);
+  if (::getpid() != process_)
+    fail<UsageError>(
+        "{}: this loader's threads are not in a forked process; make a loader of its own there",
+        maker_->path());
 }
 
 void Loader::stop() {
@@ -186,9 +199,9 @@ void Loader::work(std::uint32_t worker) {
   const auto guarded = [this](Position position, std::vector<BadSample>& into, const auto& make) {
     try {
       make();
-    } catch (const std::exception& error) {
+    } catch (...) {
       into.push_back({0, position, 0,
-                      fmt::format("{}: {} (epoch {}, step {})", maker_->path(), error.what(),
+                      fmt::format("{}: {} (epoch {}, step {})", maker_->path(), caught_text(),
                                   position.epoch + 1, position.step + 1),
                       true});
     }
@@ -512,20 +525,6 @@ std::string diagnose(const LoaderStats& stats, const std::string& encoding, int 
 }  // namespace warpstep::data
 
 namespace warpstep::data {
-
-std::vector<SlowestSamples::Sample> SlowestSamples::list() const {
-  const std::lock_guard lock(mutex_);
-  return samples_;
-}
-
-void SlowestSamples::insert(const Sample& sample) {
-  const std::lock_guard lock(mutex_);
-  const auto at =
-      std::ranges::upper_bound(samples_, sample.ns, std::ranges::greater{}, &Sample::ns);
-  samples_.insert(at, sample);
-  if (samples_.size() > most) samples_.pop_back();
-  if (samples_.size() == most) least_ns_ = samples_.back().ns;
-}
 
 namespace {
 

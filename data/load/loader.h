@@ -2,6 +2,8 @@
 // reads; next() returns them in order. Its statistics say which side waits, and why.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -95,7 +97,7 @@ class Loader : public BatchSource {
   std::int64_t batch_size() const override { return options_.batch; }
   std::uint64_t samples() const override { return maker_->samples(); }
   std::uint64_t steps_per_epoch() const override { return maker_->steps_per_epoch(); }
-  const Batch& next() override;
+  const Batch& next() override;  // UsageError in a forked process, which lacks the threads
   int held() const override { return options_.hold; }
   Position position() const override { return position_of(next_); }
   // Where a worker cannot be started, this and all that wait for a batch throw the same Error,
@@ -157,6 +159,7 @@ class Loader : public BatchSource {
   std::vector<std::unique_ptr<MakerState>> states_;
   std::vector<std::thread> threads_;
   std::exception_ptr failure_;  // of the last start()
+  pid_t process_ = 0;           // that the threads are in
 
   std::uint64_t next_ = 0;         // the batch that next() will return
   std::uint64_t counted_ = 0;      // 1 + the batch whose broken samples were last added to bad_

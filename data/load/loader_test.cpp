@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -290,7 +292,8 @@ TEST(Loader, RefusesOptionsThatCannotBeMeant) {
 // Batches without content, of which one worker throws.
 class Throwing final : public BatchMaker {
  public:
-  explicit Throwing(std::string where) : where_(std::move(where)) {}
+  explicit Throwing(std::string where, bool throws_number = false)
+      : where_(std::move(where)), throws_number_(throws_number) {}
   std::string path() const override { return "memory"; }
   std::string name(std::uint64_t) const override { return "memory"; }
   std::string sample_text() const override { return "nothing"; }
@@ -316,9 +319,12 @@ class Throwing final : public BatchMaker {
 
  private:
   void throw_at(const std::string& here, Position position) const {
-    if (here == where_ && position.step == 2) throw std::bad_alloc();
+    if (here != where_ || position.step != 2) return;
+    if (throws_number_) throw 42;
+    throw std::bad_alloc();
   }
   std::string where_;
+  bool throws_number_;
 };
 
 TEST(Loader, ReportsWhatAWorkerThrowsWhenItsBatchIsDue) {
@@ -334,6 +340,43 @@ TEST(Loader, ReportsWhatAWorkerThrowsWhenItsBatchIsDue) {
           << where;
     }
   }
+}
+
+// In a worker's thread nobody else would catch it.
+TEST(Loader, ReportsWhatIsNoStandardException) {
+  for (const char* where : {"prepare_next", "fill", "finish"}) {
+    Loader loader(std::make_unique<Throwing>(where, true), options(10, 2));
+    loader.next();
+    loader.next();
+    EXPECT_THAT(message_of([&] { loader.next(); }),
+                HasSubstr("memory: an exception that is no std::exception was thrown (epoch 1, "
+                          "step 3)"))
+        << where;
+  }
+}
+
+// A child that would wait for the parent's threads for ever.
+TEST(Loader, IsRefusedInAForkedProcess) {
+  Loader loader(testing::in_memory(64), options(8, 2));
+  loader.next();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool is_named =
+        message_of<UsageError>([&] { loader.next(); }).ends_with("make a loader of its own there");
+    ::_exit(is_named ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  loader.next();
+}
+
+TEST(Loader, RefusesNullPointers) {
+  EXPECT_THAT(
+      message_of<UsageError>([] { Loader(std::shared_ptr<const Dataset>(), options(1, 1)); }),
+      HasSubstr("a loader of no data set: the pointer is null"));
+  EXPECT_THAT(message_of<UsageError>([] { Loader(std::unique_ptr<BatchMaker>(), options(1, 1)); }),
+              HasSubstr("a loader of no batch maker: the pointer is null"));
 }
 
 TEST(Loader, UsesTheSlotMemoryItIsGivenAndGivesItBack) {

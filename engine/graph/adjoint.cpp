@@ -7,6 +7,18 @@
 
 namespace warpstep {
 
+Tensor Adjoint::in(int i) const {
+  if (i < 0 || idx(i) >= node_.in.size())
+    fail<Error>("{}: its grad() names input {} of {}", node_.title(), i, node_.in.size());
+  return {&graph_, node_.in[idx(i)]};
+}
+
+Tensor Adjoint::out(int i) const {
+  if (i < 0 || idx(i) >= node_.out.size())
+    fail<Error>("{}: its grad() names output {} of {}", node_.title(), i, node_.out.size());
+  return {&graph_, node_.out[idx(i)]};
+}
+
 Tensor Adjoint::d_out(int i) const {
   const int id = gradients_[idx(out(i).id)];
   if (id < 0) fail<Error>("{}: no gradient arrives from the loss", node_.title());
@@ -14,10 +26,18 @@ Tensor Adjoint::d_out(int i) const {
 }
 
 void Adjoint::give(int i, Tensor gradient) {
-  const Shape &wanted = in(i).type().shape, &given = gradient.type().shape;
-  if (std::holds_alternative<Custom>(node_.op) && given != wanted)
-    fail<ShapeError>("{}: its grad() gives a gradient of {} for input {}, which is {}",
-                     node_.title(), given.text(), i, wanted.text());
+  const Type wanted = in(i).type(), given = gradient.type();
+  if (std::holds_alternative<Custom>(node_.op)) {
+    if (gradient.graph != &graph_)
+      fail<UsageError>("{}: its grad() gives input {} a gradient of another graph", node_.title(),
+                       i);
+    if (given.shape != wanted.shape)
+      fail<ShapeError>("{}: its grad() gives a gradient of {} for input {}, which is {}",
+                       node_.title(), given.shape.text(), i, wanted.shape.text());
+    if (!is_float(given.dtype))
+      fail<ShapeError>("{}: its grad() gives input {} a gradient of {}; gradients are numbers",
+                       node_.title(), i, given.text());
+  }
   int& slot = gradients_[idx(in(i).id)];
   if (slot < 0) {
     slot = gradient.id;

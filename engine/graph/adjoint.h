@@ -15,8 +15,9 @@ class Adjoint {
           const std::vector<bool>& wanted)
       : graph_(graph), node_(node), gradients_(gradients), wanted_(wanted) {}
 
-  Tensor in(int i) const { return {&graph_, node_.in[idx(i)]}; }
-  Tensor out(int i = 0) const { return {&graph_, node_.out[idx(i)]}; }
+  // All of these throw Error for an input or output that the node does not have.
+  Tensor in(int i) const;
+  Tensor out(int i = 0) const;
   Tensor d_out(int i = 0) const;  // throws Error when no gradient arrives
   bool has_d_out(int i) const { return gradients_[idx(out(i).id)] >= 0; }
   bool wants(int i) const { return wanted_[idx(in(i).id)]; }

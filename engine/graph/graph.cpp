@@ -66,6 +66,12 @@ Shape Parameter::torch_shape(const Shape& engine_shape) const {
 }
 
 const Type& Tensor::type() const {
+  if (!graph) fail<UsageError>("a tensor of no graph: nothing was assigned to it");
+  if (id < 0 || idx(id) >= graph->values.size())
+    fail<UsageError>(
+        "a tensor of value {} of a graph that has {}: the graph was moved away, as by "
+        "compile_step(std::move(graph)); record all of a model before that",
+        id, graph->values.size());
   return graph->value(id).type;
 }
 
@@ -76,6 +82,9 @@ int Graph::add_value(Type type, Role role, std::string value_name) {
 }
 
 Tensor Graph::input(std::string value_name, Type type, Role role) {
+  if (!is_given(role))
+    fail<UsageError>("input '{}': its role is {}; must be input or resident", value_name,
+                     warpstep::name(role));
   inputs.push_back(add_value(type, role, std::move(value_name)));
   return {this, inputs.back()};
 }
@@ -137,10 +146,18 @@ std::vector<Tensor> Graph::record(Phase phase, AnyOp op, const std::vector<Tenso
             .scope = std::move(scope),
             .phase = phase,
             .where = where};
-  for (const Tensor& tensor : in) node.in.push_back(tensor.id);
   Types out;
   try {
+    for (const Tensor& tensor : in) {
+      tensor.type();  // throws for one of no graph
+      if (tensor.graph != this)
+        fail<UsageError>("input {} is of another graph; record all layers of a model in one",
+                         node.in.size());
+      node.in.push_back(tensor.id);
+    }
     out = infer(node.op, types(node.in));
+  } catch (const UsageError& error) {
+    fail<UsageError>("{} {}: {}", model_line(where), node.title(), error.what());
   } catch (const ShapeError& error) {
     fail<ShapeError>("{} {}: {}", model_line(where), node.title(), error.what());
   }

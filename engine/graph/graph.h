@@ -134,7 +134,7 @@ class Graph {
   Tensor find_input(std::string_view name);                            // Error if there is none
   Tensor buffer(std::string name, Shape shape, std::vector<float> initial, bool saved = true);
   Tensor step_state();
-  // Infers the outputs' types, adds them and the node; a ShapeError names scope, op and model line.
+  // Infers the outputs' types, adds them and the node; its errors name scope, op and model line.
   std::vector<Tensor> record(Phase phase, AnyOp op, const std::vector<Tensor>& in,
                              std::string scope, Where where);
 

@@ -263,5 +263,78 @@ TEST(Graph, CountsUsesAndProducers) {
   EXPECT_EQ(g.use_counts()[idx(g.loss)], 1);
 }
 
+void expect_misuse(const std::function<void()>& build, const std::string& words) {
+  EXPECT_THAT(build, testing::ThrowsMessage<UsageError>(HasSubstr(words)));
+}
+
+TEST(Misuse, OfATensorOfNoGraph) {
+  const std::string words = "a tensor of no graph: nothing was assigned to it";
+  Graph graph;
+  const Tensor x = graph.input("x", {DType::f32, {4, 8}});
+  const Tensor labels = graph.input("labels", {DType::i32, {4}});
+  expect_misuse([] { relu({}); }, words);
+  expect_misuse([] { linear("fc", {}, {.out = 2}); }, words);
+  expect_misuse([] { batch_norm("bn", {}); }, words);
+  expect_misuse([] { layer_norm("ln", {}); }, words);
+  expect_misuse([] { dropout({}, 0.5); }, words);
+  expect_misuse([] { attention({}, {}); }, words);
+  expect_misuse([&] { twin(x, {}); }, words);
+  expect_misuse([&] { tied_head("head", x, {}); }, words);
+  expect_misuse([] { set_loss({}); }, words);
+  expect_misuse([&] { cross_entropy({}, labels); }, words);
+  expect_misuse([&] { add(x, {}); }, "graph/graph_test.cpp:");
+  expect_misuse([&] { add(x, {}); }, " add: " + words);
+}
+
+TEST(Misuse, OfATensorOfAnotherGraph) {
+  Graph graph, other;
+  const Tensor x = graph.input("x", {DType::f32, {4, 8}});
+  const Tensor y = other.input("y", {DType::f32, {4, 8}});
+  expect_misuse([&] { add(x, y); }, " add: input 1 is of another graph; record all layers of a");
+  EXPECT_TRUE(graph.nodes.empty());
+  const Tensor loss = graph.input("loss", {DType::f32, {}});
+  const Tensor count = other.input("count", {DType::i32, {}});
+  expect_misuse([&] { set_loss(loss, count); }, "of another graph than the loss");
+  const Tensor fc = linear("fc", y, {.out = 2});
+  EXPECT_THAT([&] { twin(x, fc); },
+              testing::ThrowsMessage<ShapeError>("twin takes the output of linear() of the same "
+                                                 "graph, not fc/linear"));
+}
+
+TEST(Misuse, OfATensorWhoseGraphWasMovedAway) {
+  Graph graph;
+  const Tensor y = relu(graph.input("x", {DType::f32, {4, 8}}));
+  const Graph moved = std::move(graph);
+  expect_misuse([&] { relu(y); },
+                "a tensor of value 1 of a graph that has 0: the graph was moved away");
+  EXPECT_EQ(moved.nodes.size(), 1U);
+}
+
+TEST(Misuse, OfAnInputsRole) {
+  Graph graph;
+  expect_misuse(
+      [&] {
+        graph.input("p", {DType::f32, {4}}, Role::parameter);
+      },
+      "input 'p': its role is parameter; must be input or resident");
+}
+
+// Their kernels would read four bytes of each.
+TEST(ShapeErrors, OfLayersOfBytes) {
+  const auto refused = [](const std::string& layer, const std::function<void(Tensor)>& record) {
+    expect_error(
+        [&](Graph& g) {
+          record(g.input("x", {DType::u8, {8, 4, 4, 3}}));
+        },
+        {layer + " takes floating-point numbers, not u8 8x4x4x3; normalize() makes them of bytes"});
+  };
+  refused("relu", [](Tensor x) { relu(x); });
+  refused("gelu", [](Tensor x) { gelu(x); });
+  refused("max_pool", [](Tensor x) { max_pool(x); });
+  refused("avg_pool", [](Tensor x) { global_avg_pool(x); });
+  refused("add", [](Tensor x) { add(x, x); });
+  refused("batch_norm", [](Tensor x) { batch_norm("bn", x); });
+}
+
 }  // namespace
 }  // namespace warpstep

@@ -9,14 +9,28 @@
 namespace warpstep {
 namespace {
 
+// Throws UsageError for a tensor of no graph.
+Graph& graph_of(Tensor x) {
+  x.type();
+  return *x.graph;
+}
+
+// Kernels read what they are given as floating-point numbers.
+void require_numbers(std::string_view layer, Tensor x) {
+  if (!is_float(x.type().dtype))
+    fail<ShapeError>("{} takes floating-point numbers, not {}; normalize() makes them of bytes",
+                     layer, x.type().text());
+}
+
 // The layer that made x, so that relu, pool and the like are listed with it.
 std::string layer_of(Tensor x) {
-  const int node = x.graph->producers()[idx(x.id)];
-  return node < 0 ? "" : x.graph->nodes[idx(node)].scope;
+  const Graph& graph = graph_of(x);
+  const int node = graph.producers()[idx(x.id)];
+  return node < 0 ? "" : graph.nodes[idx(node)].scope;
 }
 
 Tensor record_one(AnyOp op, const std::vector<Tensor>& in, std::string scope, Where where) {
-  return in[0].graph->record(Phase::forward, std::move(op), in, std::move(scope), where)[0];
+  return graph_of(in[0]).record(Phase::forward, std::move(op), in, std::move(scope), where)[0];
 }
 
 Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
@@ -54,7 +68,7 @@ std::uint32_t next_dropout(const Graph& graph) {
 // The image shape [H,W,C] that x was flattened from, seen through ops that keep every element in
 // its place.
 Shape flattened_from(Tensor x) {
-  const Graph& graph = *x.graph;
+  const Graph& graph = graph_of(x);
   const std::vector<int> producers = graph.producers();
   for (int id = x.id;;) {
     const int node = producers[idx(id)];
@@ -126,7 +140,7 @@ Tensor conv(std::string name, Tensor x, Conv op, ConvInit init, Where where) {
   const double fan_out = static_cast<double>(op.kernel * op.kernel * op.out);
   const Initial weight =
       init == ConvInit::fan_in ? fan_in : Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)};
-  Graph& graph = *x.graph;
+  Graph& graph = graph_of(x);
   std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, shape, {0, 3, 1, 2}, weight)};
   if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, fan_in));
   return record_one(op, in, std::move(name), where);
@@ -143,7 +157,7 @@ Tensor linear(std::string name, Tensor x, Linear op, Where where) {
   const std::vector<int> permutation =
       image.rank() == 3 ? std::vector{0, 3, 1, 2} : std::vector{0, 1};
   const Initial fan_in{Initial::Kind::uniform, 1 / std::sqrt(static_cast<double>(x.channels()))};
-  Graph& graph = *x.graph;
+  Graph& graph = graph_of(x);
   std::vector<Tensor> in{x, parameter(graph, name + ".weight", shape, view, permutation, fan_in)};
   if (op.bias) in.push_back(parameter(graph, name + ".bias", {op.out}, {op.out}, {0}, fan_in));
   return record_one(op, in, std::move(name), where);
@@ -165,7 +179,8 @@ Tensor linear(std::string name, Tensor x, Linear op, const LinearForm& form, Whe
 }
 
 Tensor layer_norm(std::string name, Tensor x, LayerNorm op, Where where) {
-  Graph& graph = *x.graph;
+  require_numbers("layer_norm", x);
+  Graph& graph = graph_of(x);
   if (const Shape image = flattened_from(x); image.rank() == 3 && image[0] * image[1] > 1)
     fail<ShapeError>(
         "{}: layer_norm of flattened images of {}, whose weights would not be in PyTorch's order; "
@@ -182,7 +197,7 @@ Tensor layer_norm(std::string name, Tensor x, LayerNorm op, Where where) {
 
 Tensor embed(const std::string& tokens_name, const std::string& positions_name, Tensor tokens,
              Tensor order, const Embedding& embedding, Where where) {
-  Graph& graph = *tokens.graph;
+  Graph& graph = graph_of(tokens);
   const auto table = [&](const std::string& name, std::int64_t rows) {
     return parameter(graph, name + ".weight", {rows, embedding.width},
                      {Initial::Kind::normal, embedding.deviation});
@@ -194,11 +209,11 @@ Tensor embed(const std::string& tokens_name, const std::string& positions_name, 
 }
 
 Tensor tied_head(std::string name, Tensor x, Tensor embedded, Where where) {
-  Graph& graph = *x.graph;
-  const int made_by = graph.producers()[idx(embedded.id)];
+  Graph& graph = graph_of(x);
+  const int made_by = &graph_of(embedded) == &graph ? graph.producers()[idx(embedded.id)] : -1;
   if (made_by < 0 || !std::holds_alternative<Embed>(graph.nodes[idx(made_by)].op))
     fail<ShapeError>("{}: tied_head takes the output of embed(), not {}", name,
-                     graph.value(embedded.id).name);
+                     embedded.graph->value(embedded.id).name);
   const Tensor table{&graph, graph.nodes[idx(made_by)].in[2]};
   const Linear op{.out = table.type().shape[0], .bias = false};
   return record_one(op, {x, table}, std::move(name), where);
@@ -206,16 +221,18 @@ Tensor tied_head(std::string name, Tensor x, Tensor embedded, Where where) {
 
 Tensor attention(Tensor qkv, Attention op, Where where) {
   std::vector<Tensor> in{qkv};
+  require_numbers("attention", qkv);
   op.layer = next_dropout(*qkv.graph);
   if (op.dropout > 0) in.push_back(qkv.graph->step_state());
   return record_one(op, in, layer_of(qkv), where);
 }
 
 Tensor twin(Tensor x, Tensor like, Where where) {
-  Graph& graph = *x.graph;
-  const int made_by = graph.producers()[idx(like.id)];
+  Graph& graph = graph_of(x);
+  const int made_by = &graph_of(like) == &graph ? graph.producers()[idx(like.id)] : -1;
   if (made_by < 0 || !std::holds_alternative<Linear>(graph.nodes[idx(made_by)].op))
-    fail<ShapeError>("twin takes the output of linear(), not {}", graph.value(like.id).name);
+    fail<ShapeError>("twin takes the output of linear() of the same graph, not {}",
+                     like.graph->value(like.id).name);
   const Node layer = graph.nodes[idx(made_by)];
   std::vector<Tensor> in{x};
   for (std::size_t i = 1; i < layer.in.size(); ++i) in.push_back({&graph, layer.in[i]});
@@ -223,19 +240,23 @@ Tensor twin(Tensor x, Tensor like, Where where) {
 }
 
 Tensor relu(Tensor x, Where where) {
+  require_numbers("relu", x);
   return record_one(Relu{}, {x}, layer_of(x), where);
 }
 
 Tensor gelu(Tensor x, Gelu op, Where where) {
+  require_numbers("gelu", x);
   return record_one(op, {x}, layer_of(x), where);
 }
 
 Tensor max_pool(Tensor x, MaxPool op, Where where) {
+  require_numbers("max_pool", x);
   return record_one(op, {x}, layer_of(x), where);
 }
 
 Tensor batch_norm(std::string name, Tensor x, BatchNorm op, Where where) {
-  Graph& graph = *x.graph;
+  require_numbers("batch_norm", x);
+  Graph& graph = graph_of(x);
   const Shape shape{x.channels()};
   const auto channels = [&](const char* suffix, double value) {
     return parameter(graph, name + suffix, shape, shape, {0}, {Initial::Kind::constant, value});
@@ -247,6 +268,7 @@ Tensor batch_norm(std::string name, Tensor x, BatchNorm op, Where where) {
 }
 
 Tensor avg_pool(Tensor x, AvgPool op, Where where) {
+  require_numbers("avg_pool", x);
   return record_one(op, {x}, layer_of(x), where);
 }
 
@@ -255,8 +277,9 @@ Tensor global_avg_pool(Tensor x, Where where) {
 }
 
 Tensor dropout(Tensor x, double rate, Where where) {
-  const Dropout op{.rate = rate, .layer = next_dropout(*x.graph)};
-  return record_one(op, {x, x.graph->step_state()}, layer_of(x), where);
+  Graph& graph = graph_of(x);
+  const Dropout op{.rate = rate, .layer = next_dropout(graph)};
+  return record_one(op, {x, graph.step_state()}, layer_of(x), where);
 }
 
 Tensor custom(std::string name, std::shared_ptr<const CustomOp> op, const std::vector<Tensor>& in,
@@ -272,6 +295,8 @@ void set_loss(Tensor loss, Tensor correct) {
   if (correct.graph && correct.type() != Type{DType::i32, {}})
     fail<ShapeError>("a count of right samples is one number, i32 [], not {}",
                      correct.type().text());
+  if (correct.graph && correct.graph != loss.graph)
+    fail<UsageError>("the count of right samples is of another graph than the loss");
   loss.graph->loss = loss.id;
   loss.graph->correct = correct.graph ? correct.id : -1;
 }
@@ -283,6 +308,7 @@ Tensor flatten(Tensor x, Where where) {
 }
 
 Tensor add(Tensor a, Tensor b, Where where) {
+  require_numbers("add", a);
   return record_one(Add{}, {a, b}, layer_of(a), where);
 }
 
@@ -300,7 +326,7 @@ void require_class_weights(const std::vector<float>& weights, std::int64_t class
 }  // namespace
 
 void require_logits(Tensor logits, std::int64_t rows, std::int64_t classes) {
-  const Value& value = logits.graph->value(logits.id);
+  const Value& value = graph_of(logits).value(logits.id);
   const Shape expected{rows, classes};
   if (value.type.shape != expected)
     fail<ShapeError>(
@@ -315,7 +341,7 @@ bool is_class_weight(double weight) {
 
 void cross_entropy(Tensor logits, Tensor labels, Tensor rows, const LossOptions& options,
                    Where where) {
-  Graph& graph = *logits.graph;
+  Graph& graph = graph_of(logits);
   const bool mixed = rows.graph != nullptr;
   const auto loss_op = [&](AnyOp op, const std::vector<Tensor>& in) {
     return graph.record(Phase::loss, std::move(op), in, "loss", where)[0];

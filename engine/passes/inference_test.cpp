@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "engine/core/error.h"
 #include "engine/graph/adjoint.h"
@@ -200,6 +201,44 @@ TEST(OpWithABuffer, HasTheSameOutputsInInference) {
 TEST(ForInference, GivesAModelThatCannotBeTrained) {
   EXPECT_THAT([] { differentiate(for_inference(residual())); },
               ThrowsMessage<Error>(HasSubstr("running statistics has no adjoint")));
+}
+
+// A user's op whose grad() is wrong.
+class WrongGrad final : public CustomOp {
+ public:
+  explicit WrongGrad(std::function<void(Adjoint&)> grad) : grad_(std::move(grad)) {}
+  std::string_view name() const override { return "wrong"; }
+  Types infer(const Types& in) const override { return {in[0], {DType::i32, in[0].shape}}; }
+  Cost cost(const Types&, const Types&) const override { return {}; }
+  void grad(Adjoint& adjoint) const override { grad_(adjoint); }
+  std::unique_ptr<Kernel> bind(std::string_view, const Graph&, const Node&) const override {
+    return nullptr;
+  }
+
+ private:
+  std::function<void(Adjoint&)> grad_;
+};
+
+TEST(CustomOp, NamesWhatItsGradGetsWrong) {
+  const auto refused = [](const std::function<void(Adjoint&)>& grad, const std::string& words) {
+    Graph graph;
+    const Tensor x = linear("fc", graph.input("x", {DType::f32, {4, 8}}), {.out = 2});
+    const Tensor y = custom("own", std::make_shared<WrongGrad>(grad), {x});
+    cross_entropy(y, graph.input("labels", {DType::i32, {4}}));
+    try {
+      compile_step(std::move(graph), {.schedule = {.peak = 1}});
+      ADD_FAILURE() << "no error; expected " << words;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("own/wrong: its grad() " + words));
+    }
+  };
+  refused([](Adjoint& a) { a.give(7, a.d_out()); }, "names input 7 of 1");
+  refused([](Adjoint& a) { a.give(0, a.in(-1)); }, "names input -1 of 1");
+  refused([](Adjoint& a) { a.give(0, a.out(3)); }, "names output 3 of 2");
+  refused([](Adjoint& a) { a.give(0, a.out(1)); }, "gives input 0 a gradient of i32 4x2");
+  Graph other;
+  const Tensor stray = other.input("x", {DType::f32, {4, 2}});
+  refused([&](Adjoint& a) { a.give(0, stray); }, "gives input 0 a gradient of another graph");
 }
 
 }  // namespace

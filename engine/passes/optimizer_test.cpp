@@ -1,7 +1,11 @@
 // The optimisers of the reference backend against PyTorch's numbers.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "engine/core/error.h"
 #include "engine/passes/autodiff.h"
 #include "engine/passes/fuse.h"
 #include "engine/passes/update.h"
@@ -137,6 +141,26 @@ TEST(Optimizer, TellsItsMoments) {
   EXPECT_EQ(rmsprop().moments(), 1);
   EXPECT_EQ(rmsprop(0.9).moments(), 2);
   EXPECT_EQ(text(sgd(0.05, 0.9, true)), "sgd momentum 0.9 nesterov weight decay 0.05");
+}
+
+TEST(Optimizer, RefusesNumbersThatTrainNothing) {
+  const auto refused = [](const Optimizer& optimizer, double rate, const UpdateOptions& options,
+                          const std::string& words) {
+    Graph graph;
+    EXPECT_THAT([&] { add_optimizer(graph, optimizer, {.peak = rate}, options); },
+                testing::ThrowsMessage<UsageError>(words));
+  };
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  refused({}, nan, {}, "the learning rate is nan; must be a finite number from 0");
+  refused({}, -1, {}, "the learning rate is -1; must be a finite number from 0");
+  refused({}, 1, {.clip_norm = -1},
+          "the limit of gradients' norm is -1; must be a finite number from 0");
+  refused({}, 1, {.accumulate = 0}, "an update of 0 steps; must be at least 1");
+  refused({}, 1, {.average_decay = 1},
+          "the decay of the weights' average is 1; must be from 0 to below 1");
+  refused({.beta1 = 1}, 1, {}, "beta1 is 1; must be from 0 to below 1");
+  refused({.epsilon = nan}, 1, {}, "epsilon is nan; must be a finite number from 0");
+  refused({.weight_decay = -1}, 1, {}, "weight decay is -1; must be a finite number from 0");
 }
 
 }  // namespace

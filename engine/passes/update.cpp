@@ -1,6 +1,7 @@
 #include "engine/passes/update.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace warpstep {
 namespace {
@@ -54,6 +55,32 @@ void add_update(Graph& graph, std::size_t p, const Optimizer& optimizer) {
   graph.record(Phase::update, Update{optimizer}, in, parameter.name, Where::current());
 }
 
+// Numbers that would train nothing, or something else, in silence.
+void require_settings(const Optimizer& optimizer, const Schedule& schedule,
+                      const UpdateOptions& options) {
+  if (options.accumulate < 1)
+    fail<UsageError>("an update of {} steps; must be at least 1", options.accumulate);
+  struct Setting {
+    std::string_view name;
+    double value;
+    bool is_share = false;  // below 1
+  };
+  for (const Setting& setting : {Setting{"the learning rate", schedule.peak},
+                                 {"the limit of gradients' norm", options.clip_norm},
+                                 {"the decay of the weights' average", options.average_decay, true},
+                                 {"momentum", optimizer.momentum},
+                                 {"weight decay", optimizer.weight_decay},
+                                 {"beta1", optimizer.beta1, true},
+                                 {"beta2", optimizer.beta2, true},
+                                 {"epsilon", optimizer.epsilon},
+                                 {"alpha", optimizer.alpha, true},
+                                 {"the trust coefficient", optimizer.trust}})
+    if (!std::isfinite(setting.value) || setting.value < 0 ||
+        (setting.is_share && setting.value >= 1))
+      fail<UsageError>("{} is {}; must be {}", setting.name, setting.value,
+                       setting.is_share ? "from 0 to below 1" : "a finite number from 0");
+}
+
 }  // namespace
 
 Optimizer rule_of(const Optimizer& optimizer, const Type& parameter) {
@@ -73,6 +100,7 @@ Node check_gradients(const Graph& graph, double clip_norm) {
 
 Graph add_optimizer(Graph graph, const Optimizer& optimizer, const Schedule& schedule,
                     const UpdateOptions& options) {
+  require_settings(optimizer, schedule, options);
   const Tensor state = graph.step_state();
   if (options.accumulate > 1 || options.sums_in_f32) add_accumulators(graph, options.accumulate);
   if (options.clip_norm > 0) graph.nodes.push_back(check_gradients(graph, options.clip_norm));

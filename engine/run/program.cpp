@@ -7,10 +7,20 @@
 
 namespace warpstep {
 
+namespace {
+
+std::shared_ptr<Backend> given(std::shared_ptr<Backend> backend) {
+  if (!backend)
+    fail<UsageError>("a program of no backend: the pointer is null; see open_backend()");
+  return backend;
+}
+
+}  // namespace
+
 Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store,
                  bool allocates)
     : graph_(std::move(graph)),
-      backend_(std::move(backend)),
+      backend_(given(std::move(backend))),
       store_(std::move(store)),
       stream_(backend_->make_stream(Precedence::first)) {
   if (store_ && store_->backend().name() != backend_->name())
@@ -28,6 +38,8 @@ Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<
 }
 
 namespace {
+
+constexpr std::size_t most_workspace = std::size_t{1} << 60;  // sums of them do not overflow
 
 bool is_exchange(const AnyOp& op) {
   return std::holds_alternative<AllReduce>(op) || std::holds_alternative<AllGather>(op);
@@ -56,6 +68,8 @@ void Program::make_calls() {
     call.cost = graph_.cost(node);
     call.kernel = backend_->bind(graph_, node);
     workspaces[n] = call.kernel->workspace_bytes();
+    if (workspaces[n] > most_workspace)
+      fail<Error>("{}: its kernel asks for {} bytes of workspace", call.title, workspaces[n]);
     calls_.push_back(std::move(call));
   }
   LanePlan planned = plan_lanes(graph_, *backend_, workspaces);
@@ -82,6 +96,7 @@ bool Program::runs(std::size_t call) const {
 }
 
 void Program::enqueue(std::size_t index) {
+  if (index >= calls_.size()) fail<UsageError>("call {} of a step of {}", index, calls_.size());
   const Call& call = calls_[index];
   if (index == 0)  // whatever a step or a capture that failed has left
     for (SideLane& side : side_) side.pending.clear();
@@ -132,7 +147,7 @@ void* Program::address(int id) const {
   for (std::size_t i = 0; i < graph_.inputs.size(); ++i)
     if (graph_.inputs[i] == storage) return const_cast<void*>(slots_[i]);
   const int buffer = plan_.buffer_of_value[idx(storage)];
-  return buffer < 0 ? nullptr : arena_.get() + plan_.buffers[idx(buffer)].offset;
+  return buffer < 0 || !arena_ ? nullptr : arena_.get() + plan_.buffers[idx(buffer)].offset;
 }
 
 void Program::find_addresses() {
@@ -153,6 +168,7 @@ void Program::set_inputs(std::span<const void* const> slots) {
   if (std::equal(slots.begin(), slots.end(), slots_.begin())) return;
   slots_.assign(slots.begin(), slots.end());
   for (Call& call : calls_) {
+    if (call.in.empty()) continue;  // without an arena calls have no addresses
     const Node& node = graph_.nodes[idx(call.node)];
     for (std::size_t i = 0; i < node.in.size(); ++i)
       if (is_given(graph_.value(plan_.storage_of_value[idx(node.in[i])]).role))
@@ -167,7 +183,17 @@ void Program::set_variant(const StepVariant& variant) {
 }
 
 std::vector<float> Program::read(int id) const {
+  if (id < 0 || idx(id) >= graph_.values.size())
+    fail<UsageError>("value {} of a step of {}: its model sets none of this kind", id,
+                     graph_.values.size());
   const Value& value = graph_.value(id);
+  if (!is_float(value.type.dtype))
+    fail<UsageError>("{} is {}; only floating-point values are read", value.name,
+                     value.type.text());
+  if (!address(id))
+    fail<UsageError>(
+        "{} has no memory: the step does not compute it, or no batch was given (give_batch)",
+        value.name);
   wait();
   std::vector<float> plain(idx(value.type.shape.count()));
   backend_->read(value, address(id), std::as_writable_bytes(std::span(plain)));
@@ -175,6 +201,8 @@ std::vector<float> Program::read(int id) const {
 }
 
 float Program::loss() const {
+  if (graph_.loss < 0)
+    fail<UsageError>("the step has no loss; end the model with cross_entropy() or set_loss()");
   return read(graph_.loss)[0];
 }
 

@@ -74,8 +74,9 @@ class Program {
 
   void* address(int value) const;  // null for a value that is not computed
   std::vector<float> read(
-      int value) const;          // a float value in the plain layout; waits for the streams
-  float loss() const;            // of the last step; waits
+      int value) const;  // a float value in the plain layout; waits for the streams. UsageError
+                         // for another value, or one without memory
+  float loss() const;    // of the last step; waits. UsageError if the graph has none
   std::int32_t correct() const;  // 0 if the graph does not count them
 
   // Fills every buffer whose last reader was this call with NaN patterns, so that a later read

@@ -62,6 +62,50 @@ TEST(Program, RefusesAWrongNumberOfInputs) {
               ThrowsMessage<Error>("the step has 2 inputs, not 1"));
 }
 
+TEST(Program, RunsWithItsInputsAndItsMemoryAlone) {
+  const auto refused = [](Runner& runner, const std::string& words) {
+    EXPECT_THAT([&] { runner.step(); }, ThrowsMessage<UsageError>(HasSubstr(words)));
+  };
+  Program program(model_step("mlp", 4), open_backend("ref"));
+  program.store().initialize(1);
+  for (const auto& runner :
+       {eager_runner(program), graph_runner(program), numerics_runner(program)})
+    refused(*runner, "the step's input 'images' was never given: call give_batch()");
+  const std::vector<StepVariant> variants{program.variant()};
+  EXPECT_THAT([&] { graph_runner(program)->steps(variants); },
+              ThrowsMessage<UsageError>(HasSubstr("'images' was never given")));
+  Program listed(model_step("mlp", 4), open_backend("ref"), nullptr, false);
+  const std::array<const void*, 2> slots{&refused, &refused};
+  listed.set_inputs(slots);
+  refused(*eager_runner(listed), "made without memory: it can be explained, not run");
+}
+
+TEST(Program, ReadsNumbersThatItHas) {
+  Stepping stepping(model_step("mlp", 4), open_backend("ref"));
+  const Program& program = stepping.program;
+  const auto refused = [&](int id, const std::string& words) {
+    EXPECT_THAT([&] { program.read(id); }, ThrowsMessage<UsageError>(HasSubstr(words)));
+  };
+  const int values = static_cast<int>(program.graph().values.size());
+  refused(-1, fmt::format("value -1 of a step of {}", values));
+  refused(values, "its model sets none of this kind");
+  refused(program.graph().inputs[0], "images is u8 4x28x28x1; only floating-point values are read");
+  refused(program.graph().inputs[1], "labels is i32 4; only");
+  EXPECT_THAT([&] { stepping.program.enqueue(9999); },
+              ThrowsMessage<UsageError>(HasSubstr("call 9999 of a step of ")));
+  Graph graph;
+  const Tensor x = graph.input("x", {DType::f32, {2, 2}});
+  const Tensor y = relu(x);
+  graph.logits = y.id;
+  const Program small(compile_step(std::move(graph), {.training = false}), open_backend("ref"));
+  EXPECT_THAT([&] { small.loss(); }, ThrowsMessage<UsageError>(HasSubstr("the step has no loss")));
+  EXPECT_THAT(
+      [&] { small.read(small.graph().inputs[0]); },
+      ThrowsMessage<UsageError>(HasSubstr("x has no memory: the step does not compute it")));
+  EXPECT_THAT([] { Program({}, nullptr); },
+              ThrowsMessage<UsageError>(HasSubstr("a program of no backend")));
+}
+
 TEST(Program, SaysThatAStoreIsOfAnotherModel) {
   const Program mlp(model_step("mlp", 4), open_backend("ref"));
   EXPECT_THROW(Program(model_step("cifar10cnn", 4), open_backend("ref"), mlp.shared_store()),

@@ -36,7 +36,8 @@ class Runner {
  public:
   explicit Runner(Program& program) : program_(program) {}
   virtual ~Runner();
-  // Enqueues the whole step on the program's inputs, in a StepScope.
+  // Enqueues the whole step on the program's inputs, in a StepScope. UsageError where an input was
+  // never given, or the program has no arena.
   void step();
   // Enqueues one step after the other, in one StepScope. The program keeps the last variant.
   void steps(std::span<const StepVariant> variants);

@@ -278,6 +278,7 @@ std::size_t Store::section_bytes(Section section) const {
 }
 
 std::byte* Store::section_address(std::size_t parameter, Section section) const {
+  require(parameter, parameters_.size(), "parameter");
   const Part& p = part(section);
   if (p.values.empty()) fail<Error>("this store has no {}", what_is_missing(section));
   if (!is_shared_out(section))
@@ -449,7 +450,12 @@ void Store::initialize_buffers() {
   }
 }
 
+void Store::require(std::size_t index, std::size_t count, std::string_view what) {
+  if (index >= count) fail<UsageError>("{} {} of a store of {}", what, index, count);
+}
+
 std::vector<float> Store::read_buffer(std::size_t buffer) const {
+  require(buffer, buffers_.size(), "buffer");
   const Value& value = buffer_values_[buffer];
   std::vector<float> values(idx(value.type.shape.count()));
   backend_->read(value, memory_.get() + buffer_offsets_[buffer],
@@ -458,6 +464,7 @@ std::vector<float> Store::read_buffer(std::size_t buffer) const {
 }
 
 void Store::write_buffer(std::size_t buffer, std::span<const float> values) {
+  require(buffer, buffers_.size(), "buffer");
   const Value& value = buffer_values_[buffer];
   if (values.size() != idx(value.type.shape.count()))
     fail<Error>("{}: {} values for {}", buffers_[buffer].name, values.size(), value.type.text());
@@ -465,6 +472,7 @@ void Store::write_buffer(std::size_t buffer, std::span<const float> values) {
 }
 
 Shape Store::torch_shape(std::size_t parameter) const {
+  require(parameter, parameters_.size(), "parameter");
   return parameters_[parameter].torch_shape(part(Section::parameter).values[parameter].type.shape);
 }
 
@@ -498,6 +506,7 @@ void Store::read(std::size_t parameter, Section section, std::span<float> values
 }
 
 void Store::write(std::size_t parameter, std::span<const float> torch, Section section) {
+  require(parameter, parameters_.size(), "parameter");
   const Value& value = part(Section::parameter).values[parameter];
   if (torch.size() != idx(value.type.shape.count()))
     fail<Error>("{}: {} values for {}", parameters_[parameter].name, torch.size(),
@@ -524,6 +533,8 @@ void Store::write_plain(std::size_t parameter, std::span<const float> plain, Sec
 }
 
 StepReport Store::report(std::int64_t step) const {
+  if (!reports_ || step < 0)
+    fail<DeviceError>("{}: no report of step {} arrived", backend_->name(), step);
   const StepReport found = reinterpret_cast<const StepReport*>(reports_.get())[step % report_ring];
   if (found.step != step)
     fail<DeviceError>("{}: no report of step {} arrived; the last one is of step {}",
@@ -532,6 +543,8 @@ StepReport Store::report(std::int64_t step) const {
 }
 
 std::span<const BlockSums> Store::block_sums(std::int64_t step) const {
+  if (blocks_ == 0) return {};
+  if (step < 0) fail<UsageError>("the sums of step {}", step);
   const auto* ring = reinterpret_cast<const BlockSums*>(block_sums_.get());
   return {ring + idx(step % report_ring) * blocks_, blocks_};
 }

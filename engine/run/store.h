@@ -133,6 +133,7 @@ class Store {
     std::size_t begin = 0;      // bytes, from the start of the allocation
     std::size_t shrink = 1;     // factor by which its elements are narrower than the parameters'
   };
+  static void require(std::size_t index, std::size_t count, std::string_view what);
   Part& part(Section section) { return parts_[static_cast<std::size_t>(section)]; }
   const Part& part(Section section) const { return parts_[static_cast<std::size_t>(section)]; }
   static Section moments_section(int moment) {

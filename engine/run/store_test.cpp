@@ -92,6 +92,17 @@ TEST(Store, RefusesWhatDoesNotFit) {
               ThrowsMessage<Error>("conv.bias: 5 values for f32 4"));
   EXPECT_THAT([&] { store.read(0, Section::moment1); },
               ThrowsMessage<Error>(HasSubstr("no moments: it does not train, or its optimiser")));
+  const auto refused = [](const std::function<void()>& use, const std::string& words) {
+    EXPECT_THAT(use, ThrowsMessage<UsageError>(words));
+  };
+  refused([&] { store.read(4); }, "parameter 4 of a store of 4");
+  refused([&] { store.write(4, {}); }, "parameter 4 of a store of 4");
+  refused([&] { store.torch_shape(4); }, "parameter 4 of a store of 4");
+  refused([&] { store.read_buffer(0); }, "buffer 0 of a store of 0");
+  refused([&] { store.write_buffer(0, {}); }, "buffer 0 of a store of 0");
+  EXPECT_THAT([&] { store.report(-1); },
+              ThrowsMessage<DeviceError>("ref: no report of step -1 arrived"));
+  EXPECT_TRUE(store.block_sums(1).empty());
   Graph other = model_step("mlp", 2);
   EXPECT_THAT([&] { store.fix_layouts(other); },
               ThrowsMessage<Error>("a graph with 6 parameters cannot use a store of 4"));

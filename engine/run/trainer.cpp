@@ -53,6 +53,12 @@ Trainer::Trainer(Parts parts, const TrainOptions& options)
   if (options_.steps_per_launch == 0 || options_.steps_per_launch > most_per_launch)
     fail<UsageError>("a launch runs 1 to {} steps, not {}", most_per_launch,
                      options_.steps_per_launch);
+  for (const TrainObserver* observer : parts_.observers)
+    if (!observer) fail<UsageError>("an observer of the trainer is a null pointer");
+  if (parts_.evaluation_data == &parts_.data)
+    fail<UsageError>(
+        "an evaluation reads its data from the start, so it cannot read the source of the steps; "
+        "make a second one");
   const Clock clock = clock_of(parts_.step.graph());
   scales_loss_ = clock.scaling.enabled;
   has_trust_ = has_trust(parts_.step.graph());
@@ -119,6 +125,7 @@ void Trainer::require_programs() const {
 
 void Trainer::begin(const Progress& progress) {
   require_programs();
+  if (steps_per_epoch() == 0) fail<DataError>("the training data have no batches");
   if (progress.next.step > 0 && epoch_ends(progress))
     fail<DataError>(
         "the run stopped after {} steps of epoch {}, but an epoch of this data has {}: the data "

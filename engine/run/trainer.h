@@ -154,6 +154,7 @@ class Trainer {
     Communicator* communicator = nullptr;
   };
 
+  // Throws UsageError for options without a limit, a null observer, and one source for both.
   Trainer(Parts parts, const TrainOptions& options);
 
   // Runs to the end, or until *stop: then finishes the current step, abandons an evaluation and

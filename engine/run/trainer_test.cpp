@@ -540,5 +540,32 @@ TEST(Trainer, RefusesAPositionBeyondTheEpoch) {
               ThrowsMessage<DataError>(HasSubstr("an epoch of this data has 2")));
 }
 
+TEST(Trainer, RefusesPartsThatCannotTrain) {
+  SmallRun run;
+  const auto refused = [&](Trainer::Parts parts, const std::string& words) {
+    EXPECT_THAT([&] { Trainer(parts, {.epochs = 1}); },
+                ThrowsMessage<UsageError>(HasSubstr(words)));
+  };
+  refused({.step = run.step, .data = run.training, .observers = {nullptr}},
+          "an observer of the trainer is a null pointer");
+  refused({.step = run.step,
+           .data = run.training,
+           .evaluation = &run.evaluation,
+           .evaluation_data = &run.training},
+          "cannot read the source of the steps; make a second one");
+  struct Empty final : BatchSource {
+    std::int64_t batch_size() const override { return 1; }
+    std::uint64_t samples() const override { return 0; }
+    std::uint64_t steps_per_epoch() const override { return 0; }
+    const Batch& next() override { return batch; }
+    Position position() const override { return {}; }
+    void seek(Position) override {}
+    Batch batch;
+  } empty;
+  Trainer trainer({.step = run.step, .data = empty}, {.epochs = 1});
+  EXPECT_THAT([&] { trainer.run(run.progress, false); },
+              ThrowsMessage<DataError>("the training data have no batches"));
+}
+
 }  // namespace
 }  // namespace warpstep

@@ -28,6 +28,17 @@ bool is_resident_set(const Value& slot, const Batch& batch, std::span<const std:
   return slot.role == Role::resident && (given.data() < begin || given.data() >= end);
 }
 
+// The loss indexes a row of logits by each label. Data sets have checked theirs; those of a device
+// are not in the host's memory.
+void require_labels(const Graph& graph, std::span<const std::int32_t> labels) {
+  if (graph.logits < 0) return;
+  const std::int64_t classes = graph.value(graph.logits).type.shape[1];
+  for (std::size_t row = 0; row < labels.size(); ++row)
+    if (labels[row] >= classes)
+      fail<DataError>("label {} in row {} of a batch, but the model has {} classes", labels[row],
+                      row, classes);
+}
+
 // A kernel reads as many bytes as the slot has, whatever arrives. A set may have more.
 void require_bytes(const Value& slot, const Batch& batch, std::span<const std::byte> given) {
   const std::size_t bytes = given.size();
@@ -101,6 +112,8 @@ void give_batch(Program& program, const Batch& batch) {
     if (!slots[i])
       fail<Error>("the step reads '{}' of each batch, but its source provides none", slot.name);
     require_bytes(slot, batch, given);
+    if (slot.name == "labels" && program.backend().steps_in_flight() == 0)
+      require_labels(graph, batch.get<std::int32_t>(slot.name));
   }
   program.set_inputs(std::span(slots).first(graph.inputs.size()));
 }

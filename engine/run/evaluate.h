@@ -39,7 +39,8 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
                                     Runner* runner = nullptr);
 
 // Sets the inputs that the step reads. Throws Error for one that the batch does not have, or that
-// is of another size or number format than the step reads.
+// is of another size or number format than the step reads; DataError for a label beyond the
+// classes, where the step reads the host's memory.
 void give_batch(Program& program, const Batch& batch);
 
 // Copies the averaged weights, the buffers and the step's state of `from` to `to`, the store of an

@@ -98,6 +98,24 @@ TEST(GiveBatch, TakesMoreOfWhatIsResident) {
               ThrowsMessage<Error>(HasSubstr("its source gives 288 bytes")));
 }
 
+TEST(GiveBatch, RefusesLabelsBeyondTheClasses) {
+  Program program = evaluation_reading(DType::u8, false, Precision::fp32);
+  const std::vector<std::uint8_t> images(idx(step_rows * row_pixels));
+  const std::int64_t classes = program.graph().value(program.graph().logits).type.shape[1];
+  const auto give = [&](std::int64_t label) {
+    std::vector<std::int32_t> labels(idx(step_rows), -1);
+    labels[2] = static_cast<std::int32_t>(label);
+    Batch batch;
+    batch.add("images", std::span(images));
+    batch.add("labels", std::span(labels));
+    give_batch(program, batch);
+  };
+  EXPECT_NO_THROW(give(classes - 1));
+  EXPECT_THAT([&] { give(classes); },
+              ThrowsMessage<DataError>(fmt::format(
+                  "label {0} in row 2 of a batch, but the model has {0} classes", classes)));
+}
+
 TEST(GiveBatch, RefusesF32ThatIsReadIn16Bits) {
   for (const Precision precision : {Precision::bf16, Precision::fp16}) {
     Program program = evaluation_reading(DType::f32, false, precision);

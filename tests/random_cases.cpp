@@ -19,10 +19,14 @@ class RandomCase {
 
   cases::Case build() {
     cases::Case c;
-    switch (drawn(6)) {
-      case 0: add_pool(c); break;
-      case 1: add_linear(c); break;
-      case 2: add_pooled_convolution(c); break;
+    switch (drawn(12)) {
+      case 0:
+      case 1: add_pool(c); break;
+      case 2:
+      case 3: add_linear(c); break;
+      case 4:
+      case 5: add_pooled_convolution(c); break;
+      case 6: add_convolution_of_many_channels(c); break;
       default: add_convolution(c);
     }
     c.name += fmt::format(", seed {}", seed_);
@@ -68,6 +72,18 @@ class RandomCase {
     if (op.groups > 1) c.name += fmt::format(", {} groups", op.groups);
     if (op.stride > 1) c.name += fmt::format(", stride {}", op.stride);
     if (op.dilation > 1) c.name += fmt::format(", dilation {}", op.dilation);
+    conv("conv", cases::input(c, "x", x), op);
+  }
+
+  // Of maps so small that its weights are what it reads most of.
+  void add_convolution_of_many_channels(cases::Case& c) {
+    const Type x{DType::f32, {from_to(1, 4), from_to(2, 9), from_to(2, 11), 16 * from_to(4, 8)}};
+    const Conv op{.out = 16 * from_to(4, 8),
+                  .kernel = 3,
+                  .padding = from_to(1, 2),
+                  .bias = drawn(2) == 0,
+                  .relu = drawn(2) == 0};
+    c.name = fmt::format("conv/3x3 to {} channels, {}", op.out, x.text());
     conv("conv", cases::input(c, "x", x), op);
   }
 

@@ -136,6 +136,10 @@ void add_conv(List list) {
            Size{"3x3 of 8 channels of small maps", 21, 4, 5, 8, conv_op(16, 3, 1, 1)},
            Size{"3x3 of 64 to 16 channels", 3, 9, 11, 64, conv_op(16, 3, 1, 1)},
            Size{"3x3 of 16 to 8 channels", 2, 19, 33, 16, conv_op(8, 3, 1, 1)},
+           Size{"3x3 of 80 to 112 channels of small maps", 3, 7, 7, 80, conv_op(112, 3, 1, 1)},
+           Size{"3x3 of 128 to 64 channels, padding 2", 1, 6, 5, 128, conv_op(64, 3, 1, 2)},
+           Size{"3x3 of 64 channels, no padding", 2, 9, 6, 64, conv_op(64, 3, 1, 0)},
+           Size{"3x3 of 128 channels of 66 images", 66, 3, 3, 128, conv_op(128, 3, 1, 1)},
            Size{"3x3 to 3 outputs", 2, 6, 21, 12, conv_op(3, 3, 1, 1)},
            Size{"4x4 to 8 outputs with much padding", 3, 5, 2, 8, conv_op(8, 4, 1, 5)},
            Size{"9x9 dilation 2 to 1 output", 1, 19, 34, 9, conv_op(1, 9, 1, 8, 2, 1, false)},
@@ -154,6 +158,7 @@ void add_conv(List list) {
            Size{"30 channels of odd maps", 5, 17, 19, 30, conv_op(30, 3, 1, 1)},
            Size{"no bias", 9, 8, 8, 8, conv_op(24, 3, 1, 1, 1, 1, false)},
            Size{"8 to 8 channels", 9, 16, 14, 8, conv_op(8, 3, 1, 1)},
+           Size{"64 to 80 channels of small maps", 2, 7, 10, 64, conv_op(80, 3, 1, 1)},
        })
     for (const bool relu : {false, true}) add_pooled(list, size, relu);
   add_masked(list, {"cifar10cnn conv2", 2, 32, 32, 8, same(32)}, false);

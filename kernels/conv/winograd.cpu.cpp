@@ -7,6 +7,10 @@
 //                    the input channels. Blocks of tiles are independent: one thread each
 //   data gradient    the same with the kernel turned and the channels' roles exchanged
 //   weight gradient  d_w = G^T [ sum over tiles of (B^T x B) * (A d_z A^T) ] G
+//
+// Transformed weights are four times as large as the kernel. A few tiles would spend most of their
+// time on writing and reading them: then a thread takes channels instead of tiles, and transforms
+// the part of the weights that it needs next, or finishes its part of their gradient, in its cache.
 #include "kernels/conv/conv.cpu.h"
 
 #include <omp.h>
@@ -64,6 +68,29 @@ struct Winograd {
   }
 };
 
+// Where transforms of tiles are: position p of tile t and channel c is at[c / part * part_stride +
+// p * stride + t * pitch + c % part].
+struct Transforms {
+  float* at;
+  std::int64_t stride, pitch, part, part_stride;
+
+  // One part of the channels after the other, each with all positions of all tiles.
+  static Transforms by_parts(std::int64_t part, std::int64_t tiles, std::int64_t positions) {
+    const std::int64_t stride = tiles * part + 16;
+    return {nullptr, stride, part, part, positions * stride};
+  }
+  std::int64_t floats(std::int64_t channels) const {
+    return (channels + part - 1) / part * part_stride;
+  }
+  std::int64_t end_of_part(std::int64_t begin, std::int64_t channels) const {
+    return channels - begin < part ? channels : begin + part;
+  }
+  // The same, from a tile on.
+  Transforms from(float* workspace, std::int64_t tile) const {
+    return {workspace + tile * pitch, stride, pitch, part, part_stride};
+  }
+};
+
 // The loops over images, weights and biases stored as T. What they do: winograd.inc.
 template <class T>
 struct WinogradLoops {
@@ -73,13 +100,21 @@ struct WinogradLoops {
                          const T* zeros, const float* u, const T* bias, T* z,
                          unsigned char* out_index, std::int64_t first, std::int64_t count,
                          float* scratch);
+  void (*transform_image)(const Winograd& w, const T* x, const unsigned char* index, const T* zeros,
+                          std::int64_t first, std::int64_t count, const Transforms& v);
+  void (*convolve_channels)(const Winograd& w, const Transforms& v, const T* weight, const T* bias,
+                            T* z, unsigned char* out_index, std::int64_t first, std::int64_t count,
+                            std::int64_t begin, std::int64_t end, float* scratch);
   void (*transform_tiles)(const Winograd& w, const T* x, const T* d_z, const unsigned char* index,
-                          const T* zeros, std::int64_t first, std::int64_t count, float* v,
-                          std::int64_t v_stride, float* q, std::int64_t q_stride);
+                          const T* zeros, std::int64_t first, std::int64_t count,
+                          const Transforms& v, const Transforms& q);
   void (*finish)(const Winograd& w, const float* d_u, std::int64_t begin, std::int64_t end,
                  T* d_weight);
   void (*correlate)(const Winograd& w, std::int64_t begin, std::int64_t end, const float* v,
                     const float* q, std::int64_t count, bool accumulate, float* d_u);
+  void (*correlate_channels)(const Winograd& w, const Transforms& v, const Transforms& q,
+                             std::int64_t in_part, std::int64_t out_part, T* d_weight,
+                             float* scratch);
 };
 
 namespace winograd {
@@ -127,6 +162,22 @@ struct Places {
   int bias, in_index, out_index;
 };
 
+template <class T>
+struct PlacedOperands {
+  const T *x, *weight, *bias;
+  const std::uint8_t* in_index;
+  T* z;
+  std::uint8_t* out_index;
+
+  PlacedOperands(Places at, const Buffers& b)
+      : x(as<T>(b.in[0])),
+        weight(as<T>(b.in[1])),
+        bias(at.bias < 0 ? nullptr : as<T>(b.in[idx(at.bias)])),
+        in_index(at.in_index < 0 ? nullptr : as<std::uint8_t>(b.in[idx(at.in_index)])),
+        z(as<T>(b.out[0])),
+        out_index(at.out_index < 0 ? nullptr : as<std::uint8_t>(b.out[idx(at.out_index)])) {}
+};
+
 // u first, then a block for each thread.
 template <class T>
 std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
@@ -140,23 +191,21 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   const std::int64_t block_floats = tiles * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
   const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
+    const PlacedOperands<T> on(at, b);
     auto* u = as<float>(b.workspace);
-    const T* bias = at.bias < 0 ? nullptr : as<T>(b.in[idx(at.bias)]);
-    const auto* in_index = at.in_index < 0 ? nullptr : as<std::uint8_t>(b.in[idx(at.in_index)]);
-    auto* out_index = at.out_index < 0 ? nullptr : as<std::uint8_t>(b.out[idx(at.out_index)]);
     constexpr std::int64_t channels = 32;  // of one task
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
       for (std::int64_t o = 0; o < w.out; o += channels)
-        loops.prepare_weights(w, as<T>(b.in[1]), o, std::min(w.out, o + channels), u);
+        loops.prepare_weights(w, on.weight, o, std::min(w.out, o + channels), u);
       float* scratch = u + u_floats + omp_get_thread_num() * block_floats;
 #pragma omp for schedule(static)
       for (std::int64_t i = 0; i < blocks; ++i) {
         const std::int64_t first = w.tiles() * i / blocks, end = w.tiles() * (i + 1) / blocks;
         if (first < end)
-          loops.convolve_tiles(w, as<T>(b.in[0]), in_index, zeros.data(), u, bias, as<T>(b.out[0]),
-                               out_index, first, end - first, scratch);
+          loops.convolve_tiles(w, on.x, on.in_index, zeros.data(), u, on.bias, on.z, on.out_index,
+                               first, end - first, scratch);
       }
     }
   };
@@ -164,20 +213,78 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
                      w.flops());
 }
 
+// Channels of one part of the transforms, where a thread takes channels; tiles of one task.
+constexpr std::int64_t in_part = 64, out_part = 32, tiles_of_task = 8;
+
+// Measured on AVX-512 and AVX2 with 32 to 512 channels and 4 to 1024 tiles: bench/RECORDS.md.
+bool takes_channels(std::int64_t in, std::int64_t out, std::int64_t tiles, bool weight_gradient) {
+  if (in % 16 != 0 || out % 16 != 0 || in < 64 || out < 64) return false;
+  const std::int64_t most = in * out < 128 * 128 ? 64 : weight_gradient ? 128 : 96;
+  const std::int64_t tasks = (in + in_part - 1) / in_part * ((out + out_part - 1) / out_part);
+  return tiles <= most && (!weight_gradient || tasks >= omp_get_max_threads());
+}
+
+// The transforms of all tiles first, then each thread's weights and products.
+template <class T>
+std::unique_ptr<Kernel> convolution_by_channels(const Winograd& w, Places at) {
+  const int threads = omp_get_max_threads();
+  // Few channels are not enough tasks for many threads: then each takes some of the tiles, too.
+  const std::int64_t tasks = (w.out + out_part - 1) / out_part;
+  const std::int64_t blocks =
+      std::clamp<std::int64_t>(threads / tasks, 1, std::max<std::int64_t>(1, w.tiles() / 8));
+  const auto transforms = Transforms::by_parts(in_part, w.tiles(), 36);
+  const std::int64_t v_floats = transforms.floats(w.in);
+  const std::int64_t most = (w.tiles() + blocks - 1) / blocks;  // tiles
+  const std::int64_t scratch_floats = 36 * ((in_part + most) * out_part + 2 * 16);
+  const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
+    const WinogradLoops<T>& loops = winograd_loops<T>;
+    const PlacedOperands<T> on(at, b);
+    auto* workspace = as<float>(b.workspace);
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+      for (std::int64_t t = 0; t < w.tiles(); t += tiles_of_task)
+        loops.transform_image(w, on.x, on.in_index, zeros.data(), t,
+                              std::min(tiles_of_task, w.tiles() - t),
+                              transforms.from(workspace, t));
+      float* scratch = workspace + v_floats + omp_get_thread_num() * scratch_floats;
+#pragma omp for schedule(static)
+      for (std::int64_t task = 0; task < tasks * blocks; ++task) {
+        const std::int64_t o = task / blocks * out_part, i = task % blocks;
+        const std::int64_t first = w.tiles() * i / blocks, end = w.tiles() * (i + 1) / blocks;
+        loops.convolve_channels(w, transforms.from(workspace, 0), on.weight, on.bias, on.z,
+                                on.out_index, first, end - first, o, std::min(w.out, o + out_part),
+                                scratch);
+      }
+    }
+  };
+  return host_kernel(implementation(), run,
+                     idx(v_floats + threads * scratch_floats) * sizeof(float), w.flops());
+}
+
+template <class T>
+std::unique_ptr<Kernel> convolution_of(const Winograd& w, Places at) {
+  return takes_channels(w.in, w.out, w.tiles(), false) ? convolution_by_channels<T>(w, at)
+                                                       : convolution<T>(w, at);
+}
+
 }  // namespace
 
 // Winograd's multiply-adds per pair of channels are 36 for a tile; transforming the weights costs
-// as much as 72 tiles. A direct convolution has one for each tap inside the image; AVX512_BF16 has
-// twice as many in the same time, but packs more slowly than it multiplies. Measured on AVX-512 and
-// AVX2, from 1x1 to 56x56 pixels and 32 to 512 channels: bench/RECORDS.md.
+// as much as 72 tiles, or 8 where a thread takes channels. A direct convolution has one for each
+// tap inside the image; AVX512_BF16 has twice as many in the same time, but packs more slowly than
+// it multiplies. Measured on AVX-512 and AVX2, from 1x1 to 56x56 pixels and 32 to 512 channels:
+// bench/RECORDS.md.
 bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
                     bool weight_gradient) {
   if (dtype == DType::bf16 && bf16_isa() == Bf16Isa::amx) return false;
+  const std::int64_t tiles = z[0] * ((z[1] + 3) / 4) * ((z[2] + 3) / 4);
+  const bool few_tiles = takes_channels(x[3], op.out, tiles, weight_gradient);
+  const std::int64_t weights_cost = few_tiles ? 8 : 72;  // tiles
   // Sums of a weight gradient that stay in no cache cost more.
   constexpr std::int64_t large = std::int64_t{1} << 16;
-  const bool large_sums = weight_gradient && x[3] * op.out >= large;
+  const bool large_sums = weight_gradient && !few_tiles && x[3] * op.out >= large;
   const double saving = dtype == DType::f32 ? 1 : large_sums ? 2 : 1.5;
-  const std::int64_t tiles = z[0] * ((z[1] + 3) / 4) * ((z[2] + 3) / 4);
   const auto taps_inside = [&](std::int64_t in, std::int64_t out) {
     std::int64_t taps = 0;
     for (std::int64_t o = 0; o < out; ++o)
@@ -186,7 +293,7 @@ bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
   };
   return op.kernel == 3 && op.stride == 1 && op.dilation == 1 && op.groups == 1 &&
          op.padding <= 2 && x[3] >= narrowest && op.out >= narrowest &&
-         saving * static_cast<double>(36 * (tiles + 72)) <
+         saving * static_cast<double>(36 * (tiles + weights_cost)) <
              static_cast<double>(z[0] * taps_inside(x[1], z[1]) * taps_inside(x[2], z[2]));
 }
 
@@ -218,7 +325,7 @@ std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shap
   w.relu = op.relu;
   w.pool_relu = op.pool && op.pool->relu;
   const Places at{.bias = op.bias ? 2 : -1, .in_index = -1, .out_index = op.pool ? 1 : -1};
-  return with_stored(dtype, [&]<class T>() { return convolution<T>(w, at); });
+  return with_stored(dtype, [&]<class T>() { return convolution_of<T>(w, at); });
 }
 
 // A convolution of d_z with the kernel turned.
@@ -227,7 +334,7 @@ std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const
   Winograd w = between(z, x, 2 - op.padding);
   w.turned = true;
   const Places at{.bias = -1, .in_index = op.pool ? 2 : -1, .out_index = -1};
-  return with_stored(dtype, [&]<class T>() { return convolution<T>(w, at); });
+  return with_stored(dtype, [&]<class T>() { return convolution_of<T>(w, at); });
 }
 
 namespace {
@@ -258,9 +365,10 @@ struct TileSums {
   template <class T>
   void transform(const WeightOperands<T>& of, std::int64_t first, std::int64_t count,
                  std::int64_t at, float* sums) const {
-    winograd_loops<T>.transform_tiles(w, of.x, of.d_z, of.index, of.zeros, first, count,
-                                      sums + v() + at * w.v_pitch(), v_stride(),
-                                      sums + q() + at * w.q_pitch(), q_stride());
+    winograd_loops<T>.transform_tiles(
+        w, of.x, of.d_z, of.index, of.zeros, first, count,
+        {sums + v() + at * w.v_pitch(), v_stride(), w.v_pitch(), w.in, 0},
+        {sums + q() + at * w.q_pitch(), q_stride(), w.q_pitch(), w.out, 0});
   }
   // Adds a chunk of `count` tiles to the sums of input channels [begin, end) of position p.
   void add(std::int64_t p, std::int64_t begin, std::int64_t end, std::int64_t count, bool is_first,
@@ -376,12 +484,55 @@ std::unique_ptr<Kernel> weight_grad(const Conv& op, const Winograd& w) {
                      idx(sharing.parts * sharing.sums.floats()) * sizeof(float), w.flops());
 }
 
+// The transforms of all tiles first, then a part of the channels on both sides for each task.
+template <class T>
+std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& w) {
+  const int threads = omp_get_max_threads();
+  const auto of_x = Transforms::by_parts(in_part, w.tiles(), 36);
+  const auto of_z = Transforms::by_parts(out_part, w.tiles(), 37);
+  const std::int64_t ins = (w.in + in_part - 1) / in_part;
+  const std::int64_t outs = (w.out + out_part - 1) / out_part;
+  const std::int64_t q_at = of_x.floats(w.in), scratch_at = q_at + of_z.floats(w.out);
+  constexpr std::int64_t scratch_floats = 36 * (in_part * out_part + 16);
+  const auto run = [=, bias = op.bias, pooled = op.pool.has_value(),
+                    zeros = std::vector<T>(idx(std::max(w.in, w.out)))](const Buffers& b) {
+    const WinogradLoops<T>& loops = winograd_loops<T>;
+    const auto* index = pooled ? as<std::uint8_t>(b.in[2]) : nullptr;
+    auto* workspace = as<float>(b.workspace);
+    const Transforms v = of_x.from(workspace, 0), q = of_z.from(workspace + q_at, 0);
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+      for (std::int64_t t = 0; t < w.tiles(); t += tiles_of_task)
+        loops.transform_tiles(w, as<T>(b.in[0]), as<T>(b.in[1]), index, zeros.data(), t,
+                              std::min(tiles_of_task, w.tiles() - t), v.from(v.at, t),
+                              q.from(q.at, t));
+      float* scratch = workspace + scratch_at + omp_get_thread_num() * scratch_floats;
+#pragma omp for schedule(static)
+      for (std::int64_t task = 0; task < ins * outs; ++task)
+        loops.correlate_channels(w, v, q, task % ins, task / ins, as<T>(b.out[0]), scratch);
+    }
+    if (!bias) return;
+    for (std::int64_t o = 0; o < w.out; ++o) {
+      const float* of_tile = q.at + o / out_part * q.part_stride + 36 * q.stride + o % out_part;
+      float sum = 0;
+      for (std::int64_t t = 0; t < w.tiles(); ++t) sum += of_tile[t * q.pitch];
+      as<T>(b.out[1])[o] = rounded_to<T>(sum);
+    }
+  };
+  return host_kernel(implementation(), run,
+                     idx(scratch_at + threads * scratch_floats) * sizeof(float), w.flops());
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z,
                                              DType dtype) {
-  return with_stored(dtype,
-                     [&]<class T>() { return weight_grad<T>(op, between(x, z, op.padding)); });
+  const Winograd w = between(x, z, op.padding);
+  return with_stored(dtype, [&]<class T>() {
+    return takes_channels(w.in, w.out, w.tiles(), true) ? weight_grad_by_channels<T>(op, w)
+                                                        : weight_grad<T>(op, w);
+  });
 }
 
 }  // namespace warpstep::cpu

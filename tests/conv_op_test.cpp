@@ -56,5 +56,20 @@ TEST(Conv, TakesAnyStride) {
         << ours[r].what;
 }
 
+// By the kernel that takes images in turns, forward and data gradient, and by another.
+TEST(Conv, ComputesNothingOfNoImages) {
+  if (testing_support::tests_cuda()) GTEST_SKIP() << "cuDNN refuses them";
+  const auto backend = testing_support::open_tested_backend(testing_support::tested_backend());
+  for (const auto& [channels, out] : {std::pair{64, 3}, {8, 30}, {30, 30}})
+    for (const std::int64_t height : {0, 9}) {
+      cases::Case c;
+      const Tensor x = cases::input(c, "x", {DType::f32, {0, height, 7, channels}});
+      conv("conv", x, {.out = out, .kernel = 3, .padding = 2});
+      c = cases::with_adjoint(std::move(c));
+      EXPECT_EQ(Trial(c, backend).run(), Trial(c, open_backend("ref")).run())
+          << channels << " to " << out << " channels";
+    }
+}
+
 }  // namespace
 }  // namespace warpstep

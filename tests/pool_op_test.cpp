@@ -41,5 +41,22 @@ TEST(Pool, OfNotANumberIsNaNAndPointsIntoTheImage) {
   }
 }
 
+TEST(Pool, ComputesNothingOfNoImages) {
+  std::shared_ptr<Backend> backend;
+  try {
+    backend = testing_support::open_tested_backend(testing_support::tested_backend());
+  } catch (const DeviceError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  for (const std::int64_t channels : {3, 16})
+    for (const std::int64_t stride : {1, 2, 5}) {
+      cases::Case c;
+      const Tensor x = cases::input(c, "x", {DType::f32, {0, 9, 7, channels}});
+      max_pool(x, {.window = 5, .stride = stride, .padding = 1});
+      c = cases::with_adjoint(std::move(c));
+      EXPECT_TRUE(Trial(c, backend).run()[0].floats.empty());
+    }
+}
+
 }  // namespace
 }  // namespace warpstep

@@ -132,8 +132,9 @@ std::vector<std::vector<ScatterTap>> taps_of(const ScatterAxis& axis, std::int64
 // Workspace: the product's, then the shares of some images, between slack of a vector.
 std::unique_ptr<Kernel> scattered(const Scatter& s) {
   constexpr std::int64_t slack = 16, most_floats = 1 << 18;
+  const std::int64_t of_image = std::max<std::int64_t>(1, s.pixels() * s.shares());
   const std::int64_t chunk =
-      std::clamp<std::int64_t>(most_floats / (s.pixels() * s.shares()), 1, s.images);
+      std::clamp<std::int64_t>(most_floats / of_image, 1, std::max<std::int64_t>(1, s.images));
   const auto product_of = [&](std::int64_t images) {
     return std::make_shared<const Product>(
         ProductShape{s.shares(), images * s.pixels(), s.many},

@@ -295,7 +295,8 @@ void unpool_overlapping(const Pooling& p, const std::vector<Reach>& rows,
 template <class T>
 std::unique_ptr<Kernel> scatter_kernel(const Pooling& p) {
   const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
-  const std::int64_t bands = std::min((2 * threads + p.images - 1) / p.images,
+  const std::int64_t images = std::max<std::int64_t>(1, p.images),
+                     bands = std::min((2 * threads + images - 1) / images,
                                       std::max<std::int64_t>(1, p.height / p.op.window)),
                      floats = (p.height + bands - 1) / bands * p.row();
   constexpr bool in_place = std::is_same_v<T, float>;

@@ -31,9 +31,10 @@ foreach(backend_tier ${op_tiers})
   string(REPLACE ":" ";" pair ${backend_tier})
   list(GET pair 0 backend)
   list(GET pair 1 tier)
-  warpstep_test(op_${backend}_test TIER ${tier} BACKEND ${backend} SHARDS 4 SOURCES random_cases.cpp LINK op_tests warpstep_trial
+  warpstep_test(op_${backend}_test TIER ${tier} BACKEND ${backend} SHARDS 4
+                SOURCES random_cases.cpp random_rows.cpp LINK op_tests warpstep_trial
                 ASAN_FILTER "-*_in_bf16*:*DeterministicOp*:*OpOfNaN*/conv*"
-                TSAN_FILTER "-*_in_bf16*:*_in_fp16*:*DeterministicOp*:*OpOfNaN*")
+                TSAN_FILTER "-*_in_bf16*:*_in_fp16*:*DeterministicOp*:*OpOfNaN*:*__draw_*")
   warpstep_test(statistics_${backend}_test TIER ${tier} BACKEND ${backend} LINK statistics_tests
                 TSAN_FILTER "*/adamw:*/lars:*/fp16")
 endforeach()

@@ -1,21 +1,19 @@
-// Convolutions, pools and linear layers that nobody designed, as cases: a backend that chooses its
-// kernels by extents has borders between them, and these cross most. Part of the op tests of
-// Warpstep's own ops; those of a user's op have none.
+// Convolutions, pools and linear layers that nobody designed, as cases, and one other op for four
+// of them: a backend that chooses its kernels by extents has borders between them, and these cross
+// most. Part of the op tests of Warpstep's own ops; those of a user's op have none.
 #include <algorithm>
-#include <initializer_list>
-#include <string>
 #include <vector>
 
-#include "engine/core/random.h"
 #include "engine/passes/fuse.h"
 #include "kernels/cases.h"
+#include "tests/random_draws.h"
 
 namespace warpstep::testing_support {
 namespace {
 
-class RandomCase {
+class RandomCase : RandomDraws {
  public:
-  explicit RandomCase(std::uint32_t seed) : seed_(seed) {}
+  explicit RandomCase(std::uint32_t seed) : RandomDraws(seed, 1) {}
 
   cases::Case build() {
     cases::Case c;
@@ -29,21 +27,11 @@ class RandomCase {
       case 6: add_convolution_of_many_channels(c); break;
       default: add_convolution(c);
     }
-    c.name += fmt::format(", seed {}", seed_);
+    c.name += fmt::format(", seed {}", seed());
     return c;
   }
 
  private:
-  std::int64_t drawn(std::int64_t below_this) {
-    const std::uint32_t number = draw(seed_, Purpose::synthetic, 1, draws_++)[0];
-    return below(number, static_cast<std::uint32_t>(below_this));
-  }
-  std::int64_t from_to(std::int64_t first, std::int64_t last) {
-    return first + drawn(last - first + 1);
-  }
-  std::int64_t one_of(std::initializer_list<std::int64_t> list) {
-    return list.begin()[drawn(static_cast<std::int64_t>(list.size()))];
-  }
   // Those of vectors, or any.
   std::int64_t channels() {
     return drawn(2) == 0 ? one_of({1, 2, 3, 4, 8, 16, 32}) : from_to(1, 40);
@@ -129,16 +117,16 @@ class RandomCase {
     c.name = fmt::format("linear/{} to {}", x.text(), op.out);
     linear("linear", cases::input(c, "x", x), op);
   }
-
-  std::uint32_t seed_;
-  std::uint32_t draws_ = 0;
 };
 
 }  // namespace
 
+cases::Case random_rows(std::uint32_t seed);  // tests/random_rows.cpp
+
 std::vector<cases::Case> random_cases(std::uint32_t count) {
   std::vector<cases::Case> all;
   for (std::uint32_t seed = 0; seed < count; ++seed) all.push_back(RandomCase(seed).build());
+  for (std::uint32_t seed = 0; seed < count / 4; ++seed) all.push_back(random_rows(seed));
   return all;
 }
 

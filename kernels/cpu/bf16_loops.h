@@ -52,7 +52,7 @@ struct Bf16Loops {
   // to[i * stride] = zeros in columns [begin, end).
   void (*clear_columns)(int rows, std::int64_t begin, std::int64_t end, std::int64_t stride,
                         Bf16* to);
-  // Rows of `to` = those of `from`, each to the nearest bf16.
+  // Rows of `to` = those of `from`, each to the nearest bf16, but denormals to 0.
   void (*round_rows)(const float* from, std::int64_t from_row, std::int64_t rows,
                      std::int64_t columns, Bf16* to, std::int64_t to_row);
   // A panel of b, or a part of its depth, from `depth` lines of `columns` elements, an even number.

@@ -14,8 +14,8 @@ template <class From, class To>
 WARPSTEP_LOOP void convert_row_loop(const From* from, To* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = rounded_to<To>(as_float(from[i]));
 }
-// to [count] = from, to the nearest, ties to even. An instruction rounds where the CPU has bf16;
-// the compiler makes ten of it.
+// to [count] = from, to the nearest, ties to even. An instruction rounds where the CPU has bf16,
+// and reads denormals as zeros, like all of a step; the compiler makes ten of it.
 template <class From, class To>
 void convert_row(const From* from, std::int64_t count, To* to) {
   if constexpr (std::is_same_v<From, To>) {

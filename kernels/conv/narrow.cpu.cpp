@@ -1,8 +1,10 @@
 // Convolutions over images of few channels, the first ones of a network: forward and weight
-// gradient. A row of taps is adjacent in memory across pixels, so products read the image as it is,
-// from copies of its lines with their padding; nothing else is packed. Bound by arithmetic, with
-// few output channels by part-filled vectors. All arithmetic is in f32: lines of bf16 are widened
-// when they are copied, and rows of z pass through a row of floats. Figures: bench/RECORDS.md.
+// gradient. A row of taps is adjacent in memory across pixels, so the forward product reads the
+// image as it is, from copies of its lines with their padding. The weight gradient packs all taps
+// of some pixels first: its vectors are of taps, and each row of them would end in a part-filled
+// one. Bound by arithmetic, with few output channels by part-filled vectors and by packing. All
+// arithmetic is in f32: lines of bf16 are widened when they are copied, and rows of z pass through
+// a row of floats. Figures: bench/RECORDS.md.
 #include "kernels/conv/conv.cpu.h"
 
 #include <omp.h>
@@ -34,9 +36,10 @@ struct NarrowTile {
 struct NarrowLoops {
   void (*convolve_row)(const NarrowTile& row, std::int64_t pixels, std::int64_t out,
                        std::int64_t width);
-  void (*correlate_row)(const float* d_z, std::int64_t out, std::int64_t pixels,
-                        const float* const* taps, std::int64_t count, std::int64_t pixel,
-                        float* sums);
+  void (*pack_taps)(const float* const* lines, std::int64_t kernel, std::int64_t depth,
+                    std::int64_t pixel, std::int64_t pixels, float* packed, std::int64_t pitch);
+  void (*correlate)(const float* d_z, std::int64_t out, std::int64_t pixels, const float* packed,
+                    std::int64_t pitch, float* sums, std::int64_t row);
   void (*add_pixels)(const float* d_z, std::int64_t out, std::int64_t pixels, float* scratch,
                      float* sums);
   std::int64_t lanes;
@@ -56,7 +59,6 @@ const NarrowLoops& narrow_loops =
     of_isa(narrow::avx512::loops, narrow::avx2::loops, narrow::plain::loops);
 
 constexpr std::int64_t most_kernel = 11, most_channels = 7;
-constexpr std::int64_t most_vectors = (most_kernel * most_channels + 3) / 4;  // of a line of taps
 
 struct Narrow {
   Conv op;
@@ -156,53 +158,69 @@ std::unique_ptr<Kernel> conv_of(const Narrow& s) {
   return host_kernel(implementation(), run, idx(weights + bias + threads * share) * sizeof(float));
 }
 
-// Workspace: for each thread its lines, its row of d_z, and its sums, of the weights [out][kernel]
-// [vectors of taps] and of the bias [out], and add_pixels()'s.
+// Workspace: for each thread its lines and one of zeros, the taps of some pixels and their d_z as
+// floats, and its sums, of the weights [out][taps] and of the bias [out], and add_pixels()'s.
 template <class T>
 std::unique_ptr<Kernel> weight_grad_of(const Narrow& s) {
   const Conv& op = s.op;
-  const std::int64_t lanes = narrow_loops.lanes;
-  const std::int64_t vectors = (s.depth() + lanes - 1) / lanes;  // of a line
-  const std::int64_t row = op.kernel * vectors * lanes;
-  const std::int64_t own = s.lines_floats() + s.z_floats<T>();
-  const std::int64_t share = (own + op.out * (row + 1) + add_pixels_floats(op.out) + 15) / 16 * 16;
+  // Of one block: few enough that a product's taps stay in the first cache.
+  constexpr std::int64_t most_pixels = 96;
+  const std::int64_t lanes = narrow_loops.lanes, taps = op.kernel * s.depth();
+  const std::int64_t row = (taps + lanes - 1) / lanes * lanes;
+  const std::int64_t pitch = row + lanes;  // what the last line's vector writes beyond it
+  const std::int64_t packed_at = s.lines_floats() + s.line_floats();
+  const std::int64_t d_z_at = packed_at + most_pixels * pitch;
+  const std::int64_t sums_at = d_z_at + (std::is_same_v<T, float> ? 0 : most_pixels * op.out);
+  const std::int64_t share =
+      (sums_at + op.out * (row + 1) + add_pixels_floats(op.out) + 15) / 16 * 16;
   const std::int64_t parts = omp_get_max_threads();
   const auto run = [=](const Buffers& b) {
     auto* shares = as<float>(b.workspace);
 #pragma omp parallel for schedule(static, 1)
     for (std::int64_t part = 0; part < parts; ++part) {
-      float *scratch = shares + part * share, *sums = scratch + own;
+      float *scratch = shares + part * share, *packed = scratch + packed_at;
+      float *sums = scratch + sums_at, *of_bias = sums + op.out * row;
       std::fill_n(scratch, share, 0.0F);
-      for (std::int64_t r = s.rows() * part / parts; r < s.rows() * (part + 1) / parts; ++r) {
-        const Narrow::Lines lines = s.lines(as<T>(b.in[0]), r, scratch);
-        std::array<const float*, most_kernel * most_vectors> taps{};
-        for (std::int64_t i = 0; i < op.kernel * vectors; ++i)
-          if (const float* line = lines[idx(i / vectors)])
-            taps[idx(i)] = line + i % vectors * lanes;
-        const T* stored = as<T>(b.in[1]) + r * s.z_row();
+      const std::int64_t first = s.rows() * part / parts, end = s.rows() * (part + 1) / parts;
+      const T* stored = as<T>(b.in[1]) + first * s.z_row();
+      std::int64_t pixels = 0;  // packed, of rows that may be several
+      const auto add_block = [&] {
         const float* d_z = nullptr;
         if constexpr (std::is_same_v<T, float>) {
           d_z = stored;
         } else {
-          convert_row(stored, s.z_row(), scratch + s.lines_floats());
-          d_z = scratch + s.lines_floats();
+          convert_row(stored, pixels * op.out, scratch + d_z_at);
+          d_z = scratch + d_z_at;
         }
-        narrow_loops.correlate_row(d_z, op.out, s.out_width, taps.data(), op.kernel * vectors,
-                                   op.stride * s.channels, sums);
-        float* of_bias = sums + op.out * row;
-        if (op.bias) narrow_loops.add_pixels(d_z, op.out, s.out_width, of_bias + op.out, of_bias);
+        narrow_loops.correlate(d_z, op.out, pixels, packed, pitch, sums, row);
+        if (op.bias) narrow_loops.add_pixels(d_z, op.out, pixels, of_bias + op.out, of_bias);
+        stored += pixels * op.out;
+        pixels = 0;
+      };
+      for (std::int64_t r = first; r < end; ++r) {
+        Narrow::Lines lines = s.lines(as<T>(b.in[0]), r, scratch);
+        for (const float*& line : lines)
+          if (!line) line = scratch + s.lines_floats();
+        for (std::int64_t begin = 0; begin < s.out_width;) {
+          const std::int64_t count = std::min(s.out_width - begin, most_pixels - pixels);
+          narrow_loops.pack_taps(lines.data(), op.kernel, s.depth(), op.stride * s.channels, count,
+                                 packed + pixels * pitch, pitch);
+          pixels += count;
+          begin += count;
+          for (const float*& line : lines) line += count * op.stride * s.channels;
+          if (pixels == most_pixels) add_block();
+        }
       }
+      if (pixels > 0) add_block();
     }
     const auto sum_at = [&](std::int64_t i) {
       float sum = 0;
-      for (std::int64_t part = 0; part < parts; ++part) sum += shares[part * share + own + i];
+      for (std::int64_t part = 0; part < parts; ++part) sum += shares[part * share + sums_at + i];
       return sum;
     };
     for (std::int64_t o = 0; o < op.out; ++o) {
-      for (std::int64_t kh = 0; kh < op.kernel; ++kh)
-        for (std::int64_t k = 0; k < s.depth(); ++k)
-          as<T>(b.out[0])[(o * op.kernel + kh) * s.depth() + k] =
-              rounded_to<T>(sum_at(o * row + kh * vectors * lanes + k));
+      for (std::int64_t k = 0; k < taps; ++k)
+        as<T>(b.out[0])[o * taps + k] = rounded_to<T>(sum_at(o * row + k));
       if (op.bias) as<T>(b.out[1])[o] = rounded_to<T>(sum_at(op.out * row + o));
     }
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "engine/core/error.h"
@@ -40,6 +41,15 @@ class TokenSlots {
       if (graph.value(id).name == "tokens") return graph.value(id).type.shape.count();
     fail<Error>("a step without an input 'tokens' continues no sequence of them");
   }
+  // Of the tables of all embeddings of the step.
+  std::int64_t vocabulary() const {
+    const Graph& graph = program_.graph();
+    std::int64_t least = std::numeric_limits<std::int32_t>::max();
+    for (const Node& node : graph.nodes)
+      if (std::holds_alternative<Embed>(node.op) || std::holds_alternative<EmbedAt>(node.op))
+        least = std::min(least, graph.value(node.in[2]).type.shape[0]);
+    return least;
+  }
 
  private:
   Program& program_;
@@ -50,12 +60,18 @@ class TokenSlots {
 class TokenStep {
  public:
   explicit TokenStep(Program& program)
-      : program_(program), slots_(program), runner_(graph_runner(program)) {}
+      : program_(program),
+        slots_(program),
+        vocabulary_(slots_.vocabulary()),
+        runner_(graph_runner(program)) {}
 
   std::int64_t length() const { return slots_.tokens(); }
 
   // Up to T tokens; what follows them in the slot has no influence on their logits.
   void run(std::span<const std::int32_t> tokens, std::int32_t position) {
+    for (const std::int32_t token : tokens)
+      if (token < 0 || token >= vocabulary_)
+        fail<DataError>("token {}, but the model has {} tokens", token, vocabulary_);
     std::vector<std::int32_t> padded(tokens.begin(), tokens.end());
     padded.resize(idx(length()), 0);
     slots_.upload("tokens", padded);
@@ -73,6 +89,7 @@ class TokenStep {
  private:
   Program& program_;
   TokenSlots slots_;
+  std::int64_t vocabulary_;
   std::unique_ptr<Runner> runner_;
   std::vector<float> logits_;
 };

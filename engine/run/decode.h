@@ -16,8 +16,8 @@ class NextToken {
  public:
   virtual ~NextToken();
   virtual std::int64_t context() const = 0;  // most tokens
-  // After `tokens`, each in the model's vocabulary; valid until the next call. Throws Error for 0
-  // or more than context() tokens.
+  // After `tokens`; valid until the next call. Throws Error for 0 or more than context() tokens,
+  // DataError for one that is not in the model's vocabulary.
   virtual std::span<const float> logits_after(std::span<const std::int32_t> tokens) = 0;
 };
 

@@ -9,6 +9,8 @@
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/graph/layers.h"
+#include "engine/passes/compile.h"
 
 namespace warpstep {
 namespace {
@@ -91,6 +93,25 @@ TEST(ContextWindow, ForgetsTheOlderHalfOfAFullContext) {
   ContextWindow one({7}, 1);
   EXPECT_TRUE(one.append(8));
   EXPECT_THAT(one.tokens(), ElementsAre(8));
+}
+
+// Their rows would be read before and after the table.
+TEST(NextToken, RefusesTokensOutsideOfTheVocabulary) {
+  Graph g;
+  const Type tokens{DType::i32, {4}};
+  const Tensor x = embed("wte", "wpe", g.input("tokens", tokens), g.input("order", tokens),
+                         {.vocabulary = 9, .context = 4, .sequence = 4, .width = 3});
+  g.logits = linear("fc", x, {.out = 9}).id;
+  Program program(compile_step(std::move(g), {.training = false}), open_backend("ref"));
+  program.store().initialize(1);
+  const std::unique_ptr<NextToken> next = whole_sequence(program);
+  const auto after = [&](std::int32_t token) {
+    return next->logits_after(std::vector<std::int32_t>{0, token}).size();
+  };
+  EXPECT_EQ(after(8), 9U);
+  for (const std::int32_t token : {-1, 9})
+    EXPECT_THAT([&] { after(token); }, ThrowsMessage<DataError>(fmt::format(
+                                           "token {}, but the model has 9 tokens", token)));
 }
 
 }  // namespace

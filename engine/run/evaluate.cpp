@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "engine/core/error.h"
 #include "engine/core/phase.h"
@@ -28,16 +29,80 @@ bool is_resident_set(const Value& slot, const Batch& batch, std::span<const std:
   return slot.role == Role::resident && (given.data() < begin || given.data() >= end);
 }
 
-// The loss indexes a row of logits by each label. Data sets have checked theirs; those of a device
-// are not in the host's memory.
-void require_labels(const Graph& graph, std::span<const std::int32_t> labels) {
-  if (graph.logits < 0) return;
-  const std::int64_t classes = graph.value(graph.logits).type.shape[1];
-  for (std::size_t row = 0; row < labels.size(); ++row)
-    if (labels[row] >= classes)
-      fail<DataError>("label {} in row {} of a batch, but the model has {} classes", labels[row],
-                      row, classes);
-}
+// What kernels take as indices. Data sets have checked theirs; those of a device are not in the
+// host's memory.
+class Indices {
+ public:
+  Indices(const Program& program, const Batch& batch) : program_(program), batch_(batch) {}
+
+  // Throws DataError for one that is out of bounds.
+  void require() const {
+    for (const Node& node : program_.graph().nodes) {
+      if (std::holds_alternative<SoftmaxXent>(node.op) || std::holds_alternative<Nll>(node.op) ||
+          std::holds_alternative<Top1>(node.op))
+        require_labels(node);
+      else if (std::holds_alternative<Embed>(node.op) || std::holds_alternative<EmbedAt>(node.op))
+        require_below("token", given<std::int32_t>(node.in[0]), 0, extent(node.in[2], 0), "tokens");
+      else if (std::holds_alternative<EmbedGrad>(node.op))
+        require_below("order", given<std::int32_t>(node.in[2]), 0, extent(node.in[2], 0), "rows");
+      else if (const auto* augment = std::get_if<Augment>(&node.op))
+        require_images(node, augment->plan);
+    }
+  }
+
+ private:
+  std::int64_t extent(int value, int axis) const {
+    return program_.graph().value(value).type.shape[axis];
+  }
+  // Nothing for a value that is no input of the step.
+  template <class T>
+  std::span<const T> given(int value) const {
+    const Value& slot = program_.graph().value(program_.plan().storage_of_value[idx(value)]);
+    if (!is_given(slot.role)) return {};
+    return batch_.get<T>(slot.name);
+  }
+  static void require_below(std::string_view what, std::span<const std::int32_t> numbers,
+                            std::int64_t least, std::int64_t count, std::string_view counted) {
+    for (std::size_t row = 0; row < numbers.size(); ++row)
+      if (numbers[row] < least || numbers[row] >= count)
+        refuse(what, numbers[row], row, fmt::format("the model has {} {}", count, counted));
+  }
+  [[noreturn]] static void refuse(std::string_view what, std::int64_t number, std::size_t row,
+                                  const std::string& limit) {
+    fail<DataError>("{} {} in row {} of a batch, but {}", what, number, row, limit);
+  }
+  // A label below 0 is none.
+  void require_labels(const Node& node) const {
+    const std::int64_t classes = extent(node.in[0], 1);
+    require_below("label", given<std::int32_t>(node.in[1]),
+                  std::numeric_limits<std::int32_t>::min(), classes, "classes");
+    if (node.in.size() < 3) return;
+    const Type& third = program_.graph().value(node.in[2]).type;
+    if (third != row_plans_type(extent(node.in[0], 0))) return;
+    const auto rows = given<RowPlan>(node.in[2]);
+    for (std::size_t row = 0; row < rows.size(); ++row)
+      if (rows[row].weight < 1 && rows[row].pair_label >= classes)
+        refuse("the pair's label", rows[row].pair_label, row,
+               fmt::format("the model has {} classes", classes));
+  }
+  void require_images(const Node& node, const PixelPlan& plan) const {
+    const Shape& shape = program_.graph().value(node.in[0]).type.shape;  // of u8; a set has more
+    const auto pixels = given<std::uint8_t>(node.in[0]);
+    if (pixels.empty()) return;
+    const std::size_t images = pixels.size() / idx(shape[1] * shape[2] * shape[3]);
+    const auto rows = given<RowPlan>(node.in[1]);
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const RowPlan& its = rows[row];
+      if (its.source >= images)
+        refuse("image", its.source, row, fmt::format("there are {}", images));
+      if (plan.mix && its.weight < 1 && its.pair >= rows.size())
+        refuse("the pair", its.pair, row, fmt::format("it has {} rows", rows.size()));
+    }
+  }
+
+  const Program& program_;
+  const Batch& batch_;
+};
 
 // A kernel reads as many bytes as the slot has, whatever arrives. A set may have more.
 void require_bytes(const Value& slot, const Batch& batch, std::span<const std::byte> given) {
@@ -107,14 +172,19 @@ void give_batch(Program& program, const Batch& batch) {
     fail<Error>("the step has {} inputs, more than {}", graph.inputs.size(), slots.size());
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
     const Value& slot = graph.value(graph.inputs[i]);
+    for (std::size_t other = 0; other < i; ++other)
+      if (graph.value(graph.inputs[other]).name == slot.name)
+        fail<UsageError>(
+            "two inputs of the step are called '{0}', and a batch gives one '{0}'; give each its "
+            "own name, or use Program::set_inputs()",
+            slot.name);
     const std::span<const std::byte> given = batch.get<std::byte>(slot.name);
     slots[i] = given.data();
     if (!slots[i])
       fail<Error>("the step reads '{}' of each batch, but its source provides none", slot.name);
     require_bytes(slot, batch, given);
-    if (slot.name == "labels" && program.backend().steps_in_flight() == 0)
-      require_labels(graph, batch.get<std::int32_t>(slot.name));
   }
+  if (program.backend().steps_in_flight() == 0) Indices(program, batch).require();
   program.set_inputs(std::span(slots).first(graph.inputs.size()));
 }
 

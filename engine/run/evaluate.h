@@ -38,9 +38,11 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
                                     std::uint64_t limit_batches, const std::function<bool()>& stops,
                                     Runner* runner = nullptr);
 
-// Sets the inputs that the step reads. Throws Error for one that the batch does not have, or that
-// is of another size or number format than the step reads; DataError for a label beyond the
-// classes, where the step reads the host's memory.
+// Sets the inputs that the step reads, by their names: UsageError for two of one name. Throws Error
+// for one that the batch does not have, or that is of another size or number format than the step
+// reads. Where the step reads the host's memory, also DataError for what a kernel would take as an
+// index and is out of bounds: labels of a cross-entropy, tokens, their order, and the images and
+// pairs of row plans.
 void give_batch(Program& program, const Batch& batch);
 
 // Copies the averaged weights, the buffers and the step's state of `from` to `to`, the store of an

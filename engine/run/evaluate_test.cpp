@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "engine/core/error.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
@@ -114,6 +116,112 @@ TEST(GiveBatch, RefusesLabelsBeyondTheClasses) {
   EXPECT_THAT([&] { give(classes); },
               ThrowsMessage<DataError>(fmt::format(
                   "label {0} in row 2 of a batch, but the model has {0} classes", classes)));
+}
+
+// Both would read the same bytes.
+TEST(GiveBatch, RefusesTwoInputsOfOneName) {
+  Graph g;
+  const Tensor a = g.input("x", {DType::f32, {2, 2}}), b = g.input("x", {DType::f32, {2, 2}});
+  g.logits = add(a, b).id;
+  Program program(compile_step(std::move(g), {.training = false}), open_backend("ref"));
+  const std::vector<double> numbers(4, 1), others(4, 2);
+  Batch batch;
+  batch.add("x", std::span(numbers));
+  EXPECT_THAT([&] { give_batch(program, batch); },
+              ThrowsMessage<UsageError>(HasSubstr("two inputs of the step are called 'x'")));
+  const std::array<const void*, 2> slots{numbers.data(), others.data()};
+  program.set_inputs(slots);
+  eager_runner(program)->step();
+  EXPECT_THAT(program.read(program.graph().logits), testing::Each(3));
+}
+
+// Its kernel computes nothing.
+class OwnLoss final : public CustomOp {
+ public:
+  std::string_view name() const override { return "own"; }
+  Types infer(const Types&) const override { return {{DType::f32, {}}}; }
+  Cost cost(const Types&, const Types&) const override { return {}; }
+  std::unique_ptr<Kernel> bind(std::string_view, const Graph&, const Node&) const override {
+    class Nothing final : public Kernel {
+      void enqueue(Stream&, const Buffers&) const override {}
+    };
+    return std::make_unique<Nothing>();
+  }
+};
+
+// What a loss of the user's own reads as labels are no indices of logits.
+TEST(GiveBatch, TakesAnyLabelsForALossOfItsOwn) {
+  for (const DType dtype : {DType::i32, DType::f32}) {
+    Graph g;
+    const Tensor x = g.input("x", {DType::i32, {4, 2}});
+    const Tensor labels = g.input("labels", {dtype, {4}});
+    const Tensor loss = custom("loss", std::make_shared<OwnLoss>(), {x, labels});
+    set_loss(loss);
+    g.logits = dtype == DType::i32 ? x.id : loss.id;  // two numbers a row, or one number
+    Program program(compile_step(std::move(g), {.training = false}), open_backend("ref"));
+    const std::vector<std::int32_t> numbers(8, 1000);
+    const std::vector<double> targets(4, 1000);
+    Batch batch;
+    batch.add("x", std::span(numbers));
+    if (dtype == DType::i32) batch.add("labels", std::span(numbers).first(4));
+    if (dtype == DType::f32) batch.add("labels", std::span(targets));
+    EXPECT_NO_THROW(give_batch(program, batch));
+  }
+}
+
+TEST(GiveBatch, RefusesTokensAndTheirOrderOutOfBounds) {
+  Graph g;
+  const Type tokens{DType::i32, {4}};
+  const Tensor x = embed("wte", "wpe", g.input("tokens", tokens), g.input("order", tokens),
+                         {.vocabulary = 9, .context = 4, .sequence = 4, .width = 3});
+  cross_entropy(linear("fc", x, {.out = 5}), g.input("targets", tokens));
+  Program program(compile_step(std::move(g), {.schedule = {.peak = 1}}), open_backend("ref"));
+  const auto give = [&](std::string_view name, std::int32_t number) {
+    std::vector<std::int32_t> numbers[3]{{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2, 3}};
+    const std::string_view names[3]{"tokens", "order", "targets"};
+    Batch batch;
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (names[i] == name) numbers[i][1] = number;
+      batch.add(names[i], std::span(numbers[i]));
+    }
+    give_batch(program, batch);
+  };
+  const auto refused = [&](std::string_view name, std::int32_t number, const std::string& words) {
+    EXPECT_THAT([&] { give(name, number); }, ThrowsMessage<DataError>(words));
+  };
+  EXPECT_NO_THROW(give("tokens", 8));
+  EXPECT_NO_THROW(give("targets", -1));
+  refused("tokens", 9, "token 9 in row 1 of a batch, but the model has 9 tokens");
+  refused("tokens", -1, "token -1 in row 1 of a batch, but the model has 9 tokens");
+  refused("order", 4, "order 4 in row 1 of a batch, but the model has 4 rows");
+  refused("targets", 5, "label 5 in row 1 of a batch, but the model has 5 classes");
+}
+
+TEST(GiveBatch, RefusesRowPlansOutOfBounds) {
+  Graph g;
+  const Tensor rows = g.input("rows", row_plans_type(2));
+  const Tensor x = augment(g.input("images", {DType::u8, {2, 4, 4, 3}}, Role::resident), rows,
+                           {.mix = true}, {4, 4});
+  cross_entropy(linear("fc", flatten(x), {.out = 5}), g.input("labels", {DType::i32, {2}}), rows);
+  Program program(compile_step(std::move(g), {.training = false}), open_backend("ref"));
+  const std::vector<std::uint8_t> images(3 * 48);  // a set of more than the step counts
+  const std::vector<std::int32_t> labels(2);
+  const auto give = [&](const RowPlan& plan) {
+    const std::vector<RowPlan> plans{{}, plan};
+    Batch batch;
+    batch.add("images", std::span(images));
+    batch.add("labels", std::span(labels));
+    batch.add("rows", std::span(plans));
+    give_batch(program, batch);
+  };
+  const auto refused = [&](const RowPlan& plan, const std::string& words) {
+    EXPECT_THAT([&] { give(plan); }, ThrowsMessage<DataError>(words));
+  };
+  EXPECT_NO_THROW(give({.source = 2, .pair = 9, .pair_label = 9}));  // which is not read
+  refused({.source = 3}, "image 3 in row 1 of a batch, but there are 3");
+  refused({.pair = 2, .weight = 0.5F}, "the pair 2 in row 1 of a batch, but it has 2 rows");
+  refused({.weight = 0.5F, .pair_label = 5},
+          "the pair's label 5 in row 1 of a batch, but the model has 5 classes");
 }
 
 TEST(GiveBatch, RefusesF32ThatIsReadIn16Bits) {

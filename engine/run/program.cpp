@@ -90,16 +90,37 @@ void Program::allocate(bool arena) {
   }
 }
 
+const Call& Program::call_at(std::size_t index) const {
+  if (index >= calls_.size()) fail<UsageError>("call {} of a step of {}", index, calls_.size());
+  return calls_[index];
+}
+
+// A kernel would read at address 0.
+void Program::require_ready(std::span<const void* const> slots) const {
+  if (slots.size() != graph_.inputs.size())
+    fail<Error>("the step has {} inputs, not {}", graph_.inputs.size(), slots.size());
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    if (!slots[i])
+      fail<UsageError>(
+          "the step's input '{}' was never given: call give_batch() or Program::set_inputs() "
+          "before the first step",
+          graph_.value(graph_.inputs[i]).name);
+  for (const Call& call : calls_)
+    if (call.out.size() != graph_.nodes[idx(call.node)].out.size())
+      fail<UsageError>("this program was made without memory: it can be explained, not run");
+}
+
 bool Program::runs(std::size_t call) const {
-  const AnyOp& op = graph_.nodes[idx(calls_[call].node)].op;
+  const AnyOp& op = graph_.nodes[idx(call_at(call).node)].op;
   return (measures_ || !is_measure(op)) && !(accumulates_ && is_exchange(op));
 }
 
 void Program::enqueue(std::size_t index) {
-  if (index >= calls_.size()) fail<UsageError>("call {} of a step of {}", index, calls_.size());
-  const Call& call = calls_[index];
-  if (index == 0)  // whatever a step or a capture that failed has left
-    for (SideLane& side : side_) side.pending.clear();
+  const Call& call = call_at(index);
+  if (index == 0) {
+    require_ready(slots_);
+    for (SideLane& side : side_) side.pending.clear();  // of a step or a capture that failed
+  }
   if (!runs(index)) return;  // never the last call, which is the report
   const int lane = lanes_.lane[idx(call.node)];
   if (lane == 0) {
@@ -141,6 +162,9 @@ void Program::wait() const {
 }
 
 void* Program::address(int id) const {
+  if (id < 0 || idx(id) >= graph_.values.size())
+    fail<UsageError>("value {} of a step of {}: its model sets none of this kind", id,
+                     graph_.values.size());
   const int storage = plan_.storage_of_value[idx(id)];
   const Value& value = graph_.value(storage);
   if (is_persistent(value.role)) return store_->address(value);
@@ -183,20 +207,18 @@ void Program::set_variant(const StepVariant& variant) {
 }
 
 std::vector<float> Program::read(int id) const {
-  if (id < 0 || idx(id) >= graph_.values.size())
-    fail<UsageError>("value {} of a step of {}: its model sets none of this kind", id,
-                     graph_.values.size());
+  void* const stored = address(id);
   const Value& value = graph_.value(id);
   if (!is_float(value.type.dtype))
     fail<UsageError>("{} is {}; only floating-point values are read", value.name,
                      value.type.text());
-  if (!address(id))
+  if (!stored)
     fail<UsageError>(
         "{} has no memory: the step does not compute it, or no batch was given (give_batch)",
         value.name);
   wait();
   std::vector<float> plain(idx(value.type.shape.count()));
-  backend_->read(value, address(id), std::as_writable_bytes(std::span(plain)));
+  backend_->read(value, stored, std::as_writable_bytes(std::span(plain)));
   return plain;
 }
 
@@ -208,17 +230,20 @@ float Program::loss() const {
 
 std::int32_t Program::correct() const {
   if (graph_.correct < 0) return 0;
+  void* const stored = address(graph_.correct);
+  if (!stored) fail<UsageError>("this program was made without memory: it has no counts");
   wait();
   std::int32_t count = 0;
-  backend_->read(graph_.value(graph_.correct), address(graph_.correct),
+  backend_->read(graph_.value(graph_.correct), stored,
                  std::as_writable_bytes(std::span(&count, 1)));
   return count;
 }
 
 void Program::poison_dead_buffers(std::size_t call) const {
+  const int node = call_at(call).node;
+  if (!arena_) return;
   for (const MemoryPlan::Buffer& buffer : plan_.buffers)
-    if (buffer.lifetime.last == calls_[call].node &&
-        calls_[call].node + 1 < static_cast<int>(graph_.nodes.size()))
+    if (buffer.lifetime.last == node && node + 1 < static_cast<int>(graph_.nodes.size()))
       backend_->fill(arena_.get() + buffer.offset, 0xFF, buffer.lifetime.bytes);
 }
 

@@ -53,9 +53,12 @@ class Program {
   // Sets the device addresses of the input slots for the next steps, in the order of Graph::inputs.
   void set_inputs(std::span<const void* const> slots);
   std::span<const void* const> inputs() const { return slots_; }
-  // Every call of a step must be enqueued, in order. Those of a side lane go to a stream of its
-  // own; the first stream waits for them where the plan requires it, at the latest after the last
-  // call.
+  // What a step needs: UsageError where one of these slots is null, or there is no arena, Error for
+  // another number of slots than the step has inputs.
+  void require_ready(std::span<const void* const> slots) const;
+  // Every call of a step must be enqueued, in order; the first one does require_ready(). Those of a
+  // side lane go to a stream of its own; the first stream waits for them where the plan requires
+  // it, at the latest after the last call.
   void enqueue(std::size_t call);
   // Whether the next steps run the calls that measure (OpKind::measure); at first they do not, and
   // enqueue() does nothing for such a call.
@@ -72,7 +75,7 @@ class Program {
   void wait() const;  // until everything enqueued is done
   const Lanes& lanes() const { return lanes_; }
 
-  void* address(int value) const;  // null for a value that is not computed
+  void* address(int value) const;  // null for a value that is not computed; UsageError for none
   std::vector<float> read(
       int value) const;  // a float value in the plain layout; waits for the streams. UsageError
                          // for another value, or one without memory
@@ -84,6 +87,7 @@ class Program {
   void poison_dead_buffers(std::size_t call) const;
 
  private:
+  const Call& call_at(std::size_t index) const;  // UsageError beyond the last
   void make_calls();
   void allocate(bool arena);
   void begin_in(int lane);

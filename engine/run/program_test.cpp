@@ -78,6 +78,17 @@ TEST(Program, RunsWithItsInputsAndItsMemoryAlone) {
   const std::array<const void*, 2> slots{&refused, &refused};
   listed.set_inputs(slots);
   refused(*eager_runner(listed), "made without memory: it can be explained, not run");
+  // Also without a runner, and of slots that the step does not have.
+  EXPECT_THAT([&] { program.enqueue(0); },
+              ThrowsMessage<UsageError>(HasSubstr("'images' was never given")));
+  EXPECT_THAT([&] { listed.enqueue(0); },
+              ThrowsMessage<UsageError>(HasSubstr("made without memory")));
+  EXPECT_THAT([&] { listed.correct(); },
+              ThrowsMessage<UsageError>(HasSubstr("made without memory")));
+  EXPECT_NO_THROW(listed.poison_dead_buffers(0));
+  const std::vector<StepVariant> more{{{&refused, &refused, nullptr}}};
+  EXPECT_THAT([&] { eager_runner(program)->steps(more); },
+              ThrowsMessage<Error>("the step has 2 inputs, not 3"));
 }
 
 TEST(Program, ReadsNumbersThatItHas) {
@@ -93,6 +104,12 @@ TEST(Program, ReadsNumbersThatItHas) {
   refused(program.graph().inputs[1], "labels is i32 4; only");
   EXPECT_THAT([&] { stepping.program.enqueue(9999); },
               ThrowsMessage<UsageError>(HasSubstr("call 9999 of a step of ")));
+  EXPECT_THAT([&] { program.runs(9999); }, ThrowsMessage<UsageError>(HasSubstr("call 9999 of")));
+  EXPECT_THAT([&] { program.poison_dead_buffers(9999); },
+              ThrowsMessage<UsageError>(HasSubstr("call 9999 of")));
+  for (const int id : {-1, values})
+    EXPECT_THAT([&] { program.address(id); },
+                ThrowsMessage<UsageError>(HasSubstr(fmt::format("value {} of a step", id))));
   Graph graph;
   const Tensor x = graph.input("x", {DType::f32, {2, 2}});
   const Tensor y = relu(x);

@@ -18,32 +18,14 @@ namespace warpstep {
 CallObserver::~CallObserver() = default;
 Runner::~Runner() = default;
 
-namespace {
-
-// A kernel would read at address 0.
-void require_inputs_of(const Program& program, std::span<const void* const> slots) {
-  const Graph& graph = program.graph();
-  for (std::size_t i = 0; i < slots.size(); ++i)
-    if (!slots[i])
-      fail<UsageError>(
-          "the step's input '{}' was never given: call give_batch() or Program::set_inputs() "
-          "before the first step",
-          graph.value(graph.inputs[i]).name);
-  for (const Call& call : program.calls())
-    if (const Node& node = graph.nodes[idx(call.node)]; call.out.size() != node.out.size())
-      fail<UsageError>("this program was made without memory: it can be explained, not run");
-}
-
-}  // namespace
-
 void Runner::step() {
-  require_inputs_of(program_, program_.inputs());
+  program_.require_ready(program_.inputs());
   const StepScope scope(program_.backend());
   run();
 }
 
 void Runner::steps(std::span<const StepVariant> variants) {
-  for (const StepVariant& variant : variants) require_inputs_of(program_, variant.slots);
+  for (const StepVariant& variant : variants) program_.require_ready(variant.slots);
   const StepScope scope(program_.backend());
   run_all(variants);
 }

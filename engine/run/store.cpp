@@ -196,8 +196,21 @@ SectionRun update_run(const Graph& graph, const Node& update, std::int64_t eleme
   return {0, static_cast<std::int64_t>(sections(graph).offsets[p] / element_bytes), elements, {}};
 }
 
+namespace {
+
+std::shared_ptr<const Backend> given(std::shared_ptr<const Backend> backend, const Graph& graph) {
+  if (!backend) fail<UsageError>("a store of no backend: the pointer is null; see open_backend()");
+  for (const Parameter& parameter : graph.parameters)
+    if (graph.value(parameter.value).layout.bytes == 0)
+      fail<UsageError>("{}: its layout is not chosen; call the backend's choose_layouts() first",
+                       parameter.name);
+  return backend;
+}
+
+}  // namespace
+
 Store::Store(std::shared_ptr<const Backend> backend, const Graph& graph)
-    : backend_(std::move(backend)),
+    : backend_(given(std::move(backend), graph)),
       parameters_(graph.parameters),
       set_(graph.parameters.size()),
       sections_(sections(graph)) {
@@ -367,7 +380,9 @@ void* Store::address(const Value& value) const {
     case Role::copy: return section_address(p, Section::copy);
     case Role::accumulator: return section_address(p, Section::accumulator);
     case Role::average: return section_address(p, Section::average);
-    case Role::buffer: return memory_.get() + buffer_offsets_[p];
+    case Role::buffer:
+      require(p, buffers_.size(), "buffer");
+      return memory_.get() + buffer_offsets_[p];
     case Role::moment: {
       const Section section = moments_section(value.moment);
       return is_shared_out(section) ? memory_.get() + part(section).begin
@@ -452,6 +467,11 @@ void Store::initialize_buffers() {
 
 void Store::require(std::size_t index, std::size_t count, std::string_view what) {
   if (index >= count) fail<UsageError>("{} {} of a store of {}", what, index, count);
+}
+
+const Shape& Store::buffer_shape(std::size_t buffer) const {
+  require(buffer, buffers_.size(), "buffer");
+  return buffer_values_[buffer].type.shape;
 }
 
 std::vector<float> Store::read_buffer(std::size_t buffer) const {

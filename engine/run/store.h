@@ -112,7 +112,7 @@ class Store {
   void keep_own_moments();
 
   const std::vector<Buffer>& buffers() const { return buffers_; }
-  const Shape& buffer_shape(std::size_t buffer) const { return buffer_values_[buffer].type.shape; }
+  const Shape& buffer_shape(std::size_t buffer) const;
   std::vector<float> read_buffer(std::size_t buffer) const;
   void write_buffer(std::size_t buffer, std::span<const float> values);
 

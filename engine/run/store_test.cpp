@@ -100,6 +100,15 @@ TEST(Store, RefusesWhatDoesNotFit) {
   refused([&] { store.torch_shape(4); }, "parameter 4 of a store of 4");
   refused([&] { store.read_buffer(0); }, "buffer 0 of a store of 0");
   refused([&] { store.write_buffer(0, {}); }, "buffer 0 of a store of 0");
+  refused([&] { store.buffer_shape(0); }, "buffer 0 of a store of 0");
+  Value buffer{.role = Role::buffer, .owner = 3};
+  refused([&] { store.address(buffer); }, "buffer 3 of a store of 0");
+  const Graph unchosen = model_step("mlp", 2);
+  refused([&] { Store(open_backend("ref"), unchosen); },
+          unchosen.parameters[0].name +
+              ": its layout is not chosen; call the backend's choose_layouts() first");
+  refused([&] { Store(nullptr, unchosen); },
+          "a store of no backend: the pointer is null; see open_backend()");
   EXPECT_THAT([&] { store.report(-1); },
               ThrowsMessage<DeviceError>("ref: no report of step -1 arrived"));
   EXPECT_TRUE(store.block_sums(1).empty());

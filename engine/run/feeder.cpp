@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/core/clock.h"
+#include "engine/core/error.h"
 #include "engine/core/record.h"
 #include "engine/core/thread.h"
 
@@ -22,6 +23,11 @@ std::span<const std::byte> moved(std::span<const std::byte> part, std::span<cons
   return {to + (part.data() - slot.data()), part.size()};
 }
 
+std::uint64_t at_least_one(std::uint64_t steps_per_launch) {
+  if (steps_per_launch == 0) fail<UsageError>("a launch runs 1 step or more, not 0");
+  return steps_per_launch;
+}
+
 }  // namespace
 
 Feeder::Feeder(BatchSource& source, const Backend& backend, Stream& steps,
@@ -30,7 +36,7 @@ Feeder::Feeder(BatchSource& source, const Backend& backend, Stream& steps,
       backend_(backend),
       steps_(steps),
       copies_(backend.make_stream(Precedence::first)),
-      steps_per_launch_(steps_per_launch),
+      steps_per_launch_(at_least_one(steps_per_launch)),
       ring_(buffers * steps_per_launch) {
   start();
 }
@@ -160,6 +166,10 @@ void Feeder::fill(Buffer& buffer) {
   const std::uint64_t begin = now_ns();
   const Batch& from = source_.next();
   if (from.wait_ns > 0) record::note(source_name, begin, now_ns());
+  if (from.slot.empty() && !from.inputs.empty())
+    fail<UsageError>(
+        "a batch of the feeder's source has no slot: set Batch::slot, one piece of memory that "
+        "holds the inputs; only that is copied to the device");
   if (!buffer.memory || buffer.bytes < from.slot.size()) {
     buffer.bytes = from.slot.size();
     buffer.memory = backend_.allocate(buffer.bytes);

@@ -130,6 +130,7 @@ struct Growing final : BatchSource {
     batch.position = position();
     batch.slot = std::span(slot).first(bytes);
     batch.inputs = {{"images", batch.slot}};
+    if (!has_slot) batch.slot = {};
     batch.count = 4;
     ++at;
     return batch;
@@ -138,6 +139,7 @@ struct Growing final : BatchSource {
   void seek(Position p) override { at = p.epoch * 10 + p.step; }
 
   std::uint64_t at = 0;
+  bool has_slot = true;
   std::vector<std::byte> slot = std::vector<std::byte>(1000);
   Batch batch;
 };
@@ -165,6 +167,19 @@ TEST(Feeder, CopiesIntoBuffersOfTheBatchsSize) {
   Feeder feeder(source, device, steps);
   for (int i = 0; i < 6; ++i) feeder.next();
   EXPECT_TRUE(device.fits);
+}
+
+// Its inputs would keep the host's addresses.
+TEST(Feeder, RefusesBatchesWithoutASlot) {
+  Growing source;
+  source.has_slot = false;
+  MeasuringDevice device;
+  SlowSteps steps;
+  Feeder feeder(source, device, steps);
+  EXPECT_THAT([&] { feeder.next(); },
+              testing::ThrowsMessage<UsageError>(testing::HasSubstr("set Batch::slot")));
+  EXPECT_THAT([&] { Feeder(source, device, steps, 0); },
+              testing::ThrowsMessage<UsageError>("a launch runs 1 step or more, not 0"));
 }
 
 TEST(Feeder, WritesABufferOnlyWhenItsStepIsDone) {

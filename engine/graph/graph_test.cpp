@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <functional>
 
 #include "engine/core/error.h"
@@ -317,6 +319,30 @@ TEST(Misuse, OfAnInputsRole) {
         graph.input("p", {DType::f32, {4}}, Role::parameter);
       },
       "input 'p': its role is parameter; must be input or resident");
+}
+
+// What would train on NaN, or overflow, in silence.
+TEST(ShapeErrors, OfNumbersOfLayers) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto refused = [](const std::function<void(Tensor)>& record, const std::string& words) {
+    expect_error([&](Graph& g) { record(g.input("x", {DType::f32, {8, 4, 4, 3}})); }, {words});
+  };
+  for (const double epsilon : {nan, -1.0, std::numeric_limits<double>::infinity()}) {
+    const std::string words = fmt::format("epsilon is {}; must be a finite number from 0", epsilon);
+    refused([&](Tensor x) { batch_norm("bn", x, {.epsilon = epsilon}); }, "batch_norm: " + words);
+    refused([&](Tensor x) { layer_norm("ln", flatten(global_avg_pool(x)), {.epsilon = epsilon}); },
+            "layer_norm: " + words);
+  }
+  for (const double momentum : {nan, -0.1, 1.1})
+    refused([&](Tensor x) { batch_norm("bn", x, {.momentum = momentum}); },
+            fmt::format("momentum is a share from 0 to 1, not {}", momentum));
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const Conv& conv : {Conv{.out = 4, .padding = most}, Conv{.out = 4, .dilation = most}})
+    refused([&](Tensor x) { warpstep::conv("c", x, conv); }, "has an attribute out of range");
+  for (const double deviation : {nan, -1.0})
+    refused([&](Tensor x) { linear("fc", flatten(x), {.out = 2}, {.deviation = deviation}); },
+            fmt::format("parameter fc.weight begins with {}; must be a finite number from 0",
+                        deviation));
 }
 
 // Their kernels would read four bytes of each.

@@ -33,6 +33,13 @@ Tensor record_one(AnyOp op, const std::vector<Tensor>& in, std::string scope, Wh
   return graph_of(in[0]).record(Phase::forward, std::move(op), in, std::move(scope), where)[0];
 }
 
+void require_initial(const std::string& name, const Initial& initial) {
+  const bool may_be_negative = initial.kind == Initial::Kind::constant;
+  if (!std::isfinite(initial.value) || (initial.value < 0 && !may_be_negative))
+    fail<ShapeError>("parameter {} begins with {}; must be a finite number{}", name, initial.value,
+                     may_be_negative ? "" : " from 0");
+}
+
 Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
                  std::vector<int> permutation, Initial initial) {
   for (const Parameter& other : graph.parameters)
@@ -44,6 +51,7 @@ Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
   if (shape.count() == 0)
     fail<ShapeError>("parameter {} of {} has no elements; every extent must be at least 1", name,
                      shape.text());
+  require_initial(name, initial);
   const int id = graph.add_value({DType::f32, shape}, Role::parameter, name);
   graph.value(id).owner = static_cast<int>(graph.parameters.size());
   graph.parameters.push_back({.name = std::move(name),
@@ -102,6 +110,7 @@ Tensor normalize(Tensor images, std::span<const float> mean, std::span<const flo
   Normalize op;
   for (std::size_t c = 0; c < std::min(channels, Normalize::max_channels); ++c) {
     if (!(std[c] > 0)) fail<ShapeError>("std of channel {} is {}; it must be above 0", c, std[c]);
+    if (!std::isfinite(mean[c])) fail<ShapeError>("mean of channel {} is {}", c, mean[c]);
     op.scale[c] = static_cast<float>(1 / (255.0 * std[c]));
     op.shift[c] = static_cast<float>(-static_cast<double>(mean[c]) / std[c]);
   }
@@ -173,6 +182,7 @@ Tensor linear(std::string name, Tensor x, Linear op, const LinearForm& form, Whe
   if (form.transposed) weight.permutation = {1, 0};
   if (form.deviation == 0) return y;
   weight.initial = {Initial::Kind::normal, form.deviation};
+  require_initial(weight.name, weight.initial);
   if (op.bias)
     graph.parameters[idx(graph.value(in[2]).owner)].initial = {Initial::Kind::constant, 0};
   return y;

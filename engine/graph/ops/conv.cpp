@@ -1,11 +1,15 @@
 #include "engine/graph/ops/conv.h"
 
+#include <algorithm>
+
 #include "engine/core/error.h"
 #include "engine/graph/adjoint.h"
 #include "engine/graph/ops/pointwise.h"
 
 namespace warpstep {
 namespace {
+
+constexpr std::int64_t largest = std::int64_t{1} << 30;  // attribute; extents do not overflow
 
 std::int64_t out_extent(const Conv& op, std::int64_t extent, std::string_view axis) {
   const std::int64_t reach = op.dilation * (op.kernel - 1) + 1;
@@ -26,7 +30,7 @@ double taps(const Conv& op, std::int64_t channels) {
 void validate(const Conv& op, const Type& x) {
   if (x.shape.rank() != 4) fail<ShapeError>("conv takes images [N,H,W,C], not {}", x.text());
   if (op.out < 1 || op.kernel < 1 || op.stride < 1 || op.padding < 0 || op.dilation < 1 ||
-      op.groups < 1)
+      op.groups < 1 || std::max({op.kernel, op.padding, op.dilation}) > largest)
     fail<ShapeError>("conv {} has an attribute out of range", text(op));
   if (x.shape[3] % op.groups != 0 || op.out % op.groups != 0)
     fail<ShapeError>("{} groups do not divide both {} input and {} output channels", op.groups,

@@ -1,5 +1,7 @@
 #include "engine/graph/ops/layer_norm.h"
 
+#include <cmath>
+
 #include "engine/core/error.h"
 #include "engine/graph/adjoint.h"
 
@@ -25,6 +27,8 @@ Types infer(const LayerNorm& op, const Types& in) {
   if (in[0].shape.rank() != 2)
     fail<ShapeError>("layer_norm takes rows [N,features], not {}", in[0].text());
   require_channels(op.name, in, 1, op.bias ? 2 : 1);
+  if (!std::isfinite(op.epsilon) || op.epsilon < 0)
+    fail<ShapeError>("layer_norm: epsilon is {}; must be a finite number from 0", op.epsilon);
   if (op.add && in.back() != in[0])
     fail<ShapeError>("layer_norm adds a shortcut {} to {}", in.back().text(), in[0].text());
   const Type rows{DType::f32, {in[0].shape[0]}};

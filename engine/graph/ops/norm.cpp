@@ -1,6 +1,7 @@
 #include "engine/graph/ops/norm.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/core/error.h"
 #include "engine/graph/adjoint.h"
@@ -23,6 +24,10 @@ Types infer(const BatchNorm& op, const Types& in) {
   const std::size_t inputs = op.add ? 6 : 5;
   require_inputs(op.name, in, inputs, inputs);
   require_channels(op.name, in[0], in, 1, 4);
+  if (!std::isfinite(op.epsilon) || op.epsilon < 0)
+    fail<ShapeError>("batch_norm: epsilon is {}; must be a finite number from 0", op.epsilon);
+  if (!(op.momentum >= 0 && op.momentum <= 1))
+    fail<ShapeError>("batch_norm: momentum is a share from 0 to 1, not {}", op.momentum);
   if (op.add && in[5] != in[0])
     fail<ShapeError>("batch_norm adds a shortcut {} to {}", in[5].text(), in[0].text());
   if (op.training && in[0].shape.count() * op.ranks == in[0].shape[3])

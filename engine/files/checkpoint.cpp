@@ -46,6 +46,19 @@ std::vector<Section> kept_sections(const Store& store, const StepState& state) {
   return sections;
 }
 
+// A file that names another optimiser than the store's could not be resumed. That of a store that
+// does not train has no moments.
+void require_moments(const Store& store, Optimizer::Kind kind) {
+  if (store.section_bytes(Section::gradient) == 0) return;
+  const int least = Optimizer{.kind = kind}.moments(),
+            most = Optimizer{.kind = kind, .momentum = 1}.moments();
+  if (const int count = store.moment_count(); count < least || count > most)
+    fail<UsageError>(
+        "a checkpoint of {} of a store with {} moments per parameter; give the kind "
+        "of the optimizer that the step was compiled with",
+        name(kind), count);
+}
+
 std::string tensor_name(const Parameter& parameter, Optimizer::Kind optimizer, Section section) {
   if (section == Section::average) return fmt::format("{}{}", average_prefix, parameter.name);
   return fmt::format("{}{}.{}", optimizer_prefix, moment_name(optimizer, section), parameter.name);
@@ -274,6 +287,7 @@ Kept kept_of(const Store& store, Optimizer::Kind optimizer, const std::int64_t& 
 void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      Optimizer::Kind optimizer, const Progress& progress,
                      const CheckpointInfo& info) {
+  require_moments(store, optimizer);
   const auto steps = static_cast<std::int64_t>(progress.step);
   const Kept kept = kept_of(store, optimizer, steps);
   Metadata metadata{{"format", "pt"},

@@ -19,7 +19,8 @@ struct CheckpointInfo {
   std::string config_json;  // of the run, as resolved
 };
 
-// Writes the file atomically (core/file.h). Throws DataError when writing fails.
+// Writes the file atomically (core/file.h). Throws DataError when writing fails, UsageError for an
+// optimiser that does not keep as many moments as the store has.
 void save_checkpoint(const std::filesystem::path& path, const Store& store,
                      Optimizer::Kind optimizer, const Progress& progress,
                      const CheckpointInfo& info);

@@ -232,6 +232,32 @@ TEST(Checkpoint, WithDamagedMetadataIsRefused) {
   std::filesystem::remove(path);
 }
 
+// It could not be resumed, and the names of its moments would be others'.
+TEST(Checkpoint, NamesTheOptimizerOfItsStore) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    fmt::format("warpstep_checkpoint_kind_{}.safetensors", ::getpid());
+  using enum Optimizer::Kind;
+  const auto save = [&](const StepOptions& options, Optimizer::Kind kind) {
+    Program step(testing_support::model_step("mlp", 1, options), open_backend("ref"));
+    step.store().initialize(1);
+    save_checkpoint(path, step.store(), kind, {}, {"m", "{}"});
+    std::filesystem::remove(path);
+  };
+  const auto refused = [&](const Optimizer& optimizer, Optimizer::Kind kind) {
+    EXPECT_THAT([&] { save({.optimizer = optimizer}, kind); },
+                testing::ThrowsMessage<UsageError>(HasSubstr(
+                    fmt::format("a checkpoint of {} of a store with {} moments per parameter",
+                                name(kind), optimizer.moments()))));
+  };
+  refused({.kind = adam}, sgd);
+  refused({.kind = sgd, .momentum = 0.9}, adamw);
+  refused({.kind = sgd}, rmsprop);
+  refused({.kind = rmsprop, .momentum = 0.9}, lars);
+  EXPECT_NO_THROW(save({.optimizer = {.kind = sgd, .momentum = 0.9}}, sgd));
+  EXPECT_NO_THROW(save({.optimizer = {.kind = rmsprop}}, rmsprop));
+  EXPECT_NO_THROW(save({.training = false}, adam));
+}
+
 // Of a running statistic it may be: an evaluation shows it.
 TEST(Checkpoint, IsNotMadeOfWeightsThatAreNotFinite) {
   const auto path = std::filesystem::temp_directory_path() /

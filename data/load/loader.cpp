@@ -1,12 +1,10 @@
 #include "data/load/loader.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <limits>
 #include <new>
 #include <utility>
@@ -174,17 +172,26 @@ void Loader::start_threads() {
   }
 }
 
-// After a seek() that failed nobody fills a slot.
-void Loader::require_started() const {
-  if (failure_) std::rethrow_exception(failure_);
+void Loader::require_own_process() const {
   if (::getpid() != process_)
     fail<UsageError>(
         "{}: this loader's threads are not in a forked process; make a loader of its own there",
         maker_->path());
 }
 
+// After a seek() that failed nobody fills a slot.
+void Loader::require_started() const {
+  if (failure_) std::rethrow_exception(failure_);
+  require_own_process();
+}
+
 void Loader::stop() {
   ring_->stop();
+  if (::getpid() != process_) {  // the fork may have freed what joining them would read
+    static_cast<void>(new std::vector<std::thread>(std::move(threads_)));
+    threads_.clear();
+    return;
+  }
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
@@ -326,6 +333,7 @@ void Loader::accept(const Slot& slot) {
 
 void Loader::seek(Position position) {
   const std::uint64_t batch = batch_of(position);
+  require_own_process();
   if (batch == next_ && !failure_) return;
   // A thread starts in about 20 us: cheaper than cancelling the claims that workers hold.
   stop();
@@ -523,75 +531,3 @@ std::string diagnose(const LoaderStats& stats, const std::string& encoding, int 
 }
 
 }  // namespace warpstep::data
-
-namespace warpstep::data {
-
-namespace {
-
-std::uint64_t read_ns(clockid_t clock) {  // 0.4 us: a system call
-  timespec time{};
-  ::clock_gettime(clock, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(time.tv_nsec);
-}
-
-}  // namespace
-
-CpuClock::Running::Running(CpuClock& clock) : clock_(clock) {
-  const std::lock_guard lock(clock_.mutex_);
-  clockid_t own{};
-  if (::pthread_getcpuclockid(::pthread_self(), &own) == 0) clock_.running_ = own;
-}
-
-CpuClock::Running::~Running() {
-  const std::lock_guard lock(clock_.mutex_);
-  if (clock_.running_) clock_.ended_ns_ += read_ns(*clock_.running_);
-  clock_.running_.reset();
-}
-
-std::uint64_t CpuClock::ns() const {
-  const std::lock_guard lock(mutex_);  // the thread does not end meanwhile
-  return ended_ns_ + (running_ ? read_ns(*running_) : 0);
-}
-
-}  // namespace warpstep::data
-
-namespace warpstep::data::spans {
-namespace {
-
-constexpr std::uint64_t least_idle_ns = 2'000;
-constexpr std::uint64_t long_off_ns = 50'000;  // a core: much more than a reading of delays takes
-
-std::uint64_t thread_cpu_ns() {
-  return read_ns(CLOCK_THREAD_CPUTIME_ID);
-}
-
-}  // namespace
-
-std::string of_loader(const std::string& name, const std::string& thread_name) {
-  return thread_name == "loader" ? name : name + ", " + thread_name;
-}
-
-void Idle::end(RunDelay& delay) const {
-  if (since_ns_ == 0) return;
-  const std::uint64_t now = now_ns();
-  if (now - since_ns_ < least_idle_ns) return;
-  record::note(idle, since_ns_, now);
-  if (record::has_details()) delay.since_last();
-}
-
-CpuTime::CpuTime(RunDelay& delay) : delay_(delay) {
-  if (!record::has_details()) return;
-  begin_ns_ = now_ns();
-  cpu_begin_ns_ = thread_cpu_ns();
-}
-
-CpuTime::~CpuTime() {
-  if (begin_ns_ == 0) return;
-  const std::uint64_t cpu = thread_cpu_ns() - cpu_begin_ns_;
-  record::mark(worker_cpu, cpu);
-  if (now_ns() - begin_ns_ < cpu + long_off_ns) return;
-  if (const auto ns = delay_.since_last()) record::mark(worker_delay, *ns);
-}
-
-}  // namespace warpstep::data::spans

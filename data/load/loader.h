@@ -97,7 +97,9 @@ class Loader : public BatchSource {
   std::int64_t batch_size() const override { return options_.batch; }
   std::uint64_t samples() const override { return maker_->samples(); }
   std::uint64_t steps_per_epoch() const override { return maker_->steps_per_epoch(); }
-  const Batch& next() override;  // UsageError in a forked process, which lacks the threads
+  // UsageError in a forked process, which lacks the threads; seek() also. There it can be
+  // destroyed.
+  const Batch& next() override;
   int held() const override { return options_.hold; }
   Position position() const override { return position_of(next_); }
   // Where a worker cannot be started, this and all that wait for a batch throw the same Error,
@@ -141,6 +143,7 @@ class Loader : public BatchSource {
   void start(std::uint64_t batch);
   void start_threads();
   void require_started() const;
+  void require_own_process() const;
   void stop();
   void work(std::uint32_t worker);
   void release_old_batches();

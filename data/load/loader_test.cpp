@@ -357,13 +357,19 @@ TEST(Loader, ReportsWhatIsNoStandardException) {
 
 // A child that would wait for the parent's threads for ever.
 TEST(Loader, IsRefusedInAForkedProcess) {
-  Loader loader(testing::in_memory(64), options(8, 2));
-  loader.next();
+  auto loader = std::make_unique<Loader>(testing::in_memory(64), options(8, 2));
+  loader->next();
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool is_named =
-        message_of<UsageError>([&] { loader.next(); }).ends_with("make a loader of its own there");
-    ::_exit(is_named ? 0 : 1);
+    const auto is_named = [](const std::string& message) {
+      return message.ends_with("make a loader of its own there");
+    };
+    const bool are_named = is_named(message_of<UsageError>([&] { loader->next(); })) &&
+                           is_named(message_of<UsageError>([&] {
+                             loader->seek({1, 0});
+                           }));
+    loader.reset();  // as where an exception leaves its scope
+    ::_exit(are_named ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

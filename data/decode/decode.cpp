@@ -68,6 +68,9 @@ void decode(const Sample& sample, const std::string& name, const Shape& shape, c
         "{}: is {} x {} pixels, too small for the window of rows {} to {} and columns {} to {}",
         name.empty() ? "the image" : name, shape[1], shape[0], window.y, window.y + window.height,
         window.x, window.x + window.width);
+  if (const Shape row{window.height, window.width, channels}; pixels.size() < idx(row.count()))
+    fail<UsageError>("{}: {} bytes for {} pixels", name.empty() ? "the image" : name, pixels.size(),
+                     row.text());
   const std::uint64_t begin = now_ns();
   scratch.has_alpha = false;
   scratch.orientation = 1;

@@ -112,8 +112,18 @@ std::uint64_t host_budget_bytes(int processes, const std::filesystem::path& root
          static_cast<std::uint64_t>(processes);
 }
 
+namespace {
+
+std::shared_ptr<const Dataset> cacheable(std::shared_ptr<const Dataset> dataset) {
+  if (!dataset) fail<UsageError>("a cache of no data set: the pointer is null");
+  check_image_shape(dataset->image_shape(), dataset->path());
+  return dataset;
+}
+
+}  // namespace
+
 CachedDataset::CachedDataset(std::shared_ptr<const Dataset> inner)
-    : inner_(std::move(inner)),
+    : inner_(cacheable(std::move(inner))),
       shape_(inner_->image_shape()),
       image_bytes_(idx(shape_.count())),
       bytes_(image_bytes_ * inner_->size()),

@@ -117,6 +117,22 @@ class OddPixels final : public MemoryDataset {
   std::vector<std::uint8_t> pixels_;
 };
 
+TEST(Cached, IsOfADataSet) {
+  EXPECT_THAT(message_of<UsageError>([] { CachedDataset(nullptr); }),
+              HasSubstr("a cache of no data set: the pointer is null"));
+}
+
+// Of a span that is too short, decoders would write beyond it.
+TEST(Decode, RefusesTooLittleMemory) {
+  const auto set = testing::in_memory(1);
+  std::vector<std::uint8_t> pixels(idx(set->image_shape().count()));
+  Scratch scratch;
+  EXPECT_NO_THROW(set->read(0, scratch, pixels));
+  EXPECT_THAT(message_of<UsageError>(
+                  [&] { set->read(0, scratch, std::span(pixels).first(pixels.size() - 1)); }),
+              HasSubstr(" bytes for "));
+}
+
 TEST(Cached, NamesPixelsOfAnotherShape) {
   CachedDataset wide(std::make_shared<OddPixels>(Shape{4, 7, 3}));
   EXPECT_THAT(message_of([&] { wide.decode_all(1); }),

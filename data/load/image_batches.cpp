@@ -147,6 +147,24 @@ std::size_t row_bytes(const LoaderOptions& options, const Shape& shape) {
   return idx(shape.count()) * (options.pixels ? sizeof(float) : 1);
 }
 
+// Of a user's own transform: with larger numbers their sums and products would overflow.
+bool is_possible(const Geometry& geometry) {
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  const auto within = [](const Window& window) {
+    return std::min(window.y, window.x) >= -most && std::max(window.y, window.x) <= most &&
+           std::min(window.height, window.width) >= 0 &&
+           std::max(window.height, window.width) <= most;
+  };
+  return within(geometry.source) && std::min(geometry.height, geometry.width) >= 1 &&
+         std::max(geometry.height, geometry.width) <= most && within(geometry.out) &&
+         (!geometry.kept || within(*geometry.kept));
+}
+
+std::shared_ptr<const Dataset> batched(std::shared_ptr<const Dataset> dataset) {
+  if (!dataset) fail<UsageError>("batches of no data set: the pointer is null");
+  return dataset;
+}
+
 }  // namespace
 
 std::string caught_text() {
@@ -194,6 +212,11 @@ Geometry row_geometry(const Dataset& dataset, std::uint64_t index, const Shape& 
     fail<DataError>("{}: {}", dataset.name(index), error.what());
   }
   const ImageExtent out{geometry.out.height, geometry.out.width};
+  if (!is_possible(geometry))
+    fail<DataError>(
+        "{}: the transforms resize it to {} x {} pixels, or take a window that is far outside "
+        "(Transform::plan); sides and distances are at most 2^30 pixels",
+        dataset.name(index), geometry.width, geometry.height);
   if (const ImageExtent announced = recipe.extent(image); out != announced)
     fail<DataError>(
         "{}: the transforms make {} x {} pixels of it, but announce {} x {} (Transform::extent)",
@@ -232,7 +255,7 @@ void require_rows(const Dataset& dataset, const Recipe& recipe, std::uint64_t mo
 }
 
 ImageBatches::ImageBatches(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
-    : dataset_(std::move(dataset)),
+    : dataset_(batched(std::move(dataset))),
       options_(options),
       shape_(row_shape(*dataset_, options.recipe)),
       layout_(row_bytes(options, shape_), std::min(options.batch, max_batch)),

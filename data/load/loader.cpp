@@ -129,6 +129,7 @@ void Loader::allocate_slots() {
         "--prefetch",
         slot_bytes(), slots_.size(), options_.batch, maker_->sample_text());
   }
+  if (!memory_) fail<UsageError>("LoaderOptions::memory allocated nothing: the pointer is null");
   for (std::size_t i = 0; i < slots_.size(); ++i)
     slots_[i].bytes = {memory_ + i * maker_->slot_bytes(), maker_->slot_bytes()};
 }

@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "data/load/image_batches.h"
 #include "data/load/loader.h"
 #include "engine/core/clock.h"
 #include "engine/core/record.h"
@@ -374,7 +375,37 @@ TEST(Loader, IsRefusedInAForkedProcess) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  loader.next();
+  loader->next();
+}
+
+// Of a user's own, whose sums and products would overflow.
+class Far final : public Transform {
+ public:
+  explicit Far(std::function<void(Geometry&)> plan) : plan_(std::move(plan)) {}
+  TransformStage stage() const override { return TransformStage::geometry; }
+  std::string name() const override { return "far"; }
+  std::string text() const override { return "far"; }
+  void plan(Geometry& geometry, const Draw&) const override { plan_(geometry); }
+
+ private:
+  std::function<void(Geometry&)> plan_;
+};
+
+TEST(Loader, RefusesPlansThatCannotBeCounted) {
+  constexpr std::int64_t far = std::int64_t{1} << 62;
+  for (const auto& plan : std::vector<std::function<void(Geometry&)>>{
+           [](Geometry& g) { g.out.y = far; }, [](Geometry& g) { g.out.x = -far; },
+           [](Geometry& g) { g.source.height = g.source.width = far; },
+           [](Geometry& g) { g.height = 0; }, [](Geometry& g) { g.height = g.width = far; },
+           [](Geometry& g) {
+             g.kept = Window{far, far, far, far};
+           }}) {
+    LoaderOptions with = options(4, 1);
+    with.recipe = Recipe(std::vector<TransformPtr>{std::make_shared<Far>(plan)});
+    Loader loader(in_memory(8), with);
+    EXPECT_THAT(message_of([&] { loader.next(); }),
+                HasSubstr("sides and distances are at most 2^30 pixels (sample "));
+  }
 }
 
 TEST(Loader, RefusesNullPointers) {
@@ -383,6 +414,16 @@ TEST(Loader, RefusesNullPointers) {
       HasSubstr("a loader of no data set: the pointer is null"));
   EXPECT_THAT(message_of<UsageError>([] { Loader(std::unique_ptr<BatchMaker>(), options(1, 1)); }),
               HasSubstr("a loader of no batch maker: the pointer is null"));
+  EXPECT_THAT(message_of<UsageError>([] { ImageBatches(nullptr, options(1, 1)); }),
+              HasSubstr("batches of no data set: the pointer is null"));
+  struct None : SlotMemory {
+    std::byte* allocate(std::size_t) override { return nullptr; }
+    void release(std::byte*, std::size_t) noexcept override {}
+  } none;
+  auto own = options(4, 2);
+  own.memory = &none;
+  EXPECT_THAT(message_of<UsageError>([&] { Loader(in_memory(8), own); }),
+              HasSubstr("LoaderOptions::memory allocated nothing"));
 }
 
 TEST(Loader, UsesTheSlotMemoryItIsGivenAndGivesItBack) {

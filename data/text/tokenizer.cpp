@@ -264,6 +264,10 @@ BytePairVocabulary byte_pair_vocabulary(std::span<const std::array<std::int32_t,
   for (const std::uint8_t byte : printable_table().in_order)
     vocabulary.tokens.emplace_back(1, static_cast<char>(byte));
   for (const auto& [left, right] : merges) {
+    const auto tokens = static_cast<std::int64_t>(vocabulary.tokens.size());
+    if (std::min(left, right) < 0 || std::max(left, right) >= tokens)
+      fail<UsageError>("merge {} is of tokens {} and {}, but {} are known before it",
+                       vocabulary.merges.size(), left, right, tokens);
     vocabulary.merges.push_back({left, right, static_cast<std::int32_t>(vocabulary.tokens.size())});
     vocabulary.tokens.push_back(vocabulary.tokens[static_cast<std::size_t>(left)] +
                                 vocabulary.tokens[static_cast<std::size_t>(right)]);

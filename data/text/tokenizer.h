@@ -74,7 +74,7 @@ struct BytePairVocabulary {
 std::unique_ptr<Tokenizer> make_byte_pair_tokenizer(BytePairVocabulary vocabulary);
 
 // A vocabulary in GPT-2's order: 256 bytes, the results of the merges (pairs of ids),
-// <|endoftext|>.
+// <|endoftext|>. UsageError for a merge of a token that none before it makes.
 BytePairVocabulary byte_pair_vocabulary(std::span<const std::array<std::int32_t, 2>> merges);
 
 // A file of merges such as GPT-2's vocab.bpe: lines of two tokens, with bytes written as GPT-2

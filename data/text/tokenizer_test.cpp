@@ -278,6 +278,13 @@ TEST_F(Text, RefusesVocabulariesThatDoNotFit) {
   EXPECT_THAT(characters(""), HasSubstr("model.vocab is not a list of ids"));
 }
 
+TEST_F(Text, RefusesMergesOfTokensThatAreNotMadeBefore) {
+  for (const std::array<std::int32_t, 2> merge : {std::array{0, 256}, {-1, 0}})
+    EXPECT_THAT(message_of<UsageError>([&] { byte_pair_vocabulary(std::span(&merge, 1)); }),
+                HasSubstr(fmt::format("merge 0 is of tokens {} and {}, but 256 are known before it",
+                                      merge[0], merge[1])));
+}
+
 TEST_F(Text, TrainsTheMostFrequentPairs) {
   MergeTrainer trainer;
   for (int i = 0; i < 5; ++i) trainer.add("low low low lower");

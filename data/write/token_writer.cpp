@@ -72,6 +72,9 @@ void TokenWriter::append(std::span<const std::int32_t> ids) {
         "{}: has more than {} tokens, which llm.c's format cannot count; write another format, or "
         "fewer texts at a time",
         path_, llmc_most_tokens);
+  for (const std::int32_t id : ids)
+    if (id < 0 || id >= options_.vocabulary)
+      fail<UsageError>("{}: token {} of a vocabulary of {}", path_, id, options_.vocabulary);
   const std::size_t width = size_bytes(type_);
   buffer_.resize(ids.size() * width);
   for (std::size_t i = 0; i < ids.size(); ++i)

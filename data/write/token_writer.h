@@ -28,8 +28,8 @@ class TokenWriter {
   // Throws UsageError for a headless file of more than 65,536 ids, which has no type for them.
   TokenWriter(std::string path, TokenFileOptions options);
 
-  // Ids must be below the vocabulary. Throws DataError for more tokens than the format can count
-  // (2^31 - 1 in llm.c's).
+  // Throws UsageError for an id that is not below the vocabulary, DataError for more tokens than
+  // the format can count (2^31 - 1 in llm.c's).
   void append(std::span<const std::int32_t> ids);
   std::uint64_t tokens() const { return file_.appended() / size_bytes(type_); }
   void finish();

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "data/text/tokenizer.h"
+#include "data/write/token_writer.h"
 #include "engine/core/file.h"
 #include "tests/data_testing.h"
 
@@ -231,6 +232,15 @@ TEST_F(Tokenize, UsesFourBytesForLargeVocabularies) {
   EXPECT_THAT(
       refusal<UsageError>({file}, {.tokenizer = "char", .format = TokenFormat::headless}),
       HasSubstr("nanoGPT's format has 2 bytes per token, too few for a vocabulary of 66000"));
+}
+
+// It would be another one, of 16 bits.
+TEST_F(Tokenize, WritesNoTokenOutsideOfTheVocabulary) {
+  for (const std::int32_t id : {-1, 9, 65545}) {
+    TokenWriter writer(folder_ / fmt::format("t{}.bin", id), {.vocabulary = 9});
+    EXPECT_THAT(message_of<UsageError>([&] { writer.append(std::span(&id, 1)); }),
+                HasSubstr(fmt::format("token {} of a vocabulary of 9", id)));
+  }
 }
 
 TEST_F(Tokenize, RefusesByName) {

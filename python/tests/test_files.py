@@ -244,6 +244,7 @@ def test_predict_gives_the_logits_of_eval(trained, pngs, tmp_path):
                            ({"batch": "8"}, "batch '8': not a value of this argument"),
                            ({"mean": 0.5}, "mean 0.5: give one number per channel"), ({"std": 1}, "std 1: give one number"),
                            ({"classes": 2.5}, "classes 2.5: give their number"),
+                           ({"classes": 1 << 31}, "classes 2147483648: at most 1048576 are possible"),
                            ({"transforms": "yuv"}, "measured on the images, not on the channels of yuv: give"),
                            ({"transforms": ["flip"]}, "transforms ['flip']: not a value of this argument")):
         with pytest.raises(warpstep.UsageError, match=re.escape(match)):

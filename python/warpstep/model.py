@@ -115,7 +115,10 @@ def _arguments_of(config: dict[str, Any]) -> dict[str, Any]:
 
 def _names(classes: Any) -> list[str]:
     try:
-        return [str(i) for i in range(operator.index(classes))]
+        count = operator.index(classes)
+        if count > 1 << 20:
+            raise _warpstep.UsageError(f"classes {classes!r}: at most 1048576 are possible")
+        return [str(i) for i in range(count)]
     except TypeError:
         pass
     try:

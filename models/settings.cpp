@@ -27,7 +27,7 @@ std::string problem(const Setting& setting, const std::string& value) {
     return has_word(setting.words, value) ? "" : fmt::format("one of: {}", setting.words);
   if (setting.most == 0) {
     double share = 0;
-    return parse(value, share) && share >= 0 && share < 1 ? "" : "a number from 0 to below 1";
+    return parse(value, share) && share >= 0 && share < 1 ? "" : "at least 0 and below 1";
   }
   std::int64_t number = 0;
   return parse(value, number) && number >= setting.least && number <= setting.most

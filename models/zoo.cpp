@@ -23,7 +23,7 @@ const std::array<Model, 12> own{{
      1e-3,
      mnist_cnn},
     {"airbench",
-     "seven convolutions (24-64-256-256) with batch norms, for 32x32 images: accurate soonest",
+     "seven convolutions (24-64-256-256) with batch norms, for 32x32 images: learns fastest",
      {32, 32, 3},
      1e-3,
      airbench,

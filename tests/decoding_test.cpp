@@ -132,7 +132,7 @@ TEST_P(Decoding, RefusesSequencesThatDoNotFit) {
       EXPECT_THAT([&] { next->logits_after(tokens); },
                   ThrowsMessage<Error>(HasSubstr("a sequence of 1 to 24 tokens")));
   EXPECT_THAT([&] { cached_sequence(*several_, nullptr); },
-              ThrowsMessage<Error>(HasSubstr("continued by 1 token, not by 6")));
+              ThrowsMessage<Error>(HasSubstr("continued by 1 token at a time, not by 6")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Gelus, Decoding, testing::Values("tanh", "erf"),

@@ -40,7 +40,7 @@ TEST(ExplainCommand, FollowsItsOptions) {
                     HasSubstr("fc1.weight/update")));
   EXPECT_THAT(run("mlp --device ref --optimizer sgd").text, Not(HasSubstr("moments")));
   EXPECT_THAT(run("mlp --device ref --optimizer sgd --momentum 0.9").text,
-              HasSubstr("1 a parameter"));
+              HasSubstr("1 per parameter"));
   EXPECT_THAT(run("mlp --device ref --precision bf16").text, HasSubstr("128x512:bf16"));
   EXPECT_THAT(
       run("mlp --device ref --accumulate 4 --clip-norm 1 --ema 0.9 --label-smoothing 0.1"

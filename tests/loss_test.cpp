@@ -130,9 +130,8 @@ TEST(ClassWeights, ThatTheLossCannotDivideByAreRefused) {
   EXPECT_EQ(refusal({1, 2}), "class weights: there are 2, but 3 classes; give one per class");
   for (const float weight : {-1.0F, 1e-38F, 1e38F, std::numeric_limits<float>::infinity(),
                              std::numeric_limits<float>::quiet_NaN()})
-    EXPECT_EQ(
-        refusal({1, weight, 1}),
-        fmt::format("class weight {} is not a number that is 0 or from 1e-30 to 1e30", weight));
+    EXPECT_EQ(refusal({1, weight, 1}),
+              fmt::format("class weight {}: must be 0 or from 1e-30 to 1e30", weight));
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ TEST(RecomputeScopes, AreCheckedAgainstTheModel) {
       [&] {
         compile({"layer1.0", "layer1.0"});
       },
-      ThrowsMessage<UsageError>(HasSubstr("inside of the other")));
+      ThrowsMessage<UsageError>(HasSubstr("contains the other; give only one")));
   EXPECT_NO_THROW(compile({"conv1", "fc"}));
 }
 

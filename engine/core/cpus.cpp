@@ -34,7 +34,7 @@ int cpu_number(std::string_view text, std::string_view field) {
   if (error == std::errc::result_out_of_range || (error == std::errc() && number >= most_cpus))
     refuse_cpus(text, fmt::format("'{}' is above {}", field, most_cpus - 1));
   if (error != std::errc() || end != field.data() + field.size() || number < 0)
-    refuse_cpus(text, fmt::format("'{}' is no CPU's number", field));
+    refuse_cpus(text, fmt::format("'{}' is not a CPU number", field));
   return number;
 }
 
@@ -48,7 +48,7 @@ void add_range(std::string_view text, std::string_view part, CpuSet& cpus) {
   const int stride = colon == part.npos ? 1 : cpu_number(text, part.substr(colon + 1));
   if (last < first) refuse_cpus(text, fmt::format("'{}' ends before it begins", range));
   if (stride == 0 || (colon != part.npos && dash == range.npos))
-    refuse_cpus(text, fmt::format("'{}' is no range with a stride from 1 on", part));
+    refuse_cpus(text, fmt::format("'{}' is not a range with a stride of at least 1", part));
   for (int cpu = first; cpu <= last; cpu += stride) cpus.push_back(cpu);
 }
 

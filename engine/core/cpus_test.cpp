@@ -26,14 +26,14 @@ TEST(Cpus, AreReadAsTasksetReadsThem) {
 
 TEST(Cpus, RefuseOtherTexts) {
   for (const auto& [text, why] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"", "'' is no CPU's number"},
-           {"a", "'a' is no CPU's number"},
-           {"0,", "'' is no CPU's number"},
-           {"-1", "'' is no CPU's number"},
-           {"0 ,1", "'0 ' is no CPU's number"},
+           {"", "'' is not a CPU number"},
+           {"a", "'a' is not a CPU number"},
+           {"0,", "'' is not a CPU number"},
+           {"-1", "'' is not a CPU number"},
+           {"0 ,1", "'0 ' is not a CPU number"},
            {"3-1", "'3-1' ends before it begins"},
-           {"0-3:0", "stride from 1 on"},
-           {"2:2", "stride from 1 on"},
+           {"0-3:0", "stride of at least 1"},
+           {"2:2", "stride of at least 1"},
            {"8192", "above 8191"},
            {"0-99999999999", "above 8191"}}) {
     try {

@@ -365,7 +365,7 @@ bool Communicator::await(SteadyClock::time_point since, SteadyClock::duration sp
 void Communicator::give_up(SteadyClock::time_point since, const std::string& awaited) const {
   fail<PeerError>("waited {:.1f} s {} for {}{}: {}",
                   std::chrono::duration<double>(SteadyClock::now() - since).count(),
-                  activities_.own().place(), awaited, is_to_end() ? ", and the job is to end" : "",
+                  activities_.own().place(), awaited, is_to_end() ? ", and the job is ending" : "",
                   activities());
 }
 

@@ -464,7 +464,7 @@ int number_of(const char* name, int otherwise) {
   const char* const end = text + std::strlen(text);
   if (const auto [at, error] = std::from_chars(text, end, value);
       error != std::errc{} || at != end || value < 0)
-    fail<UsageError>("{}={}: is not a whole number from 0", name, text);
+    fail<UsageError>("{}={}: is not a whole number of at least 0", name, text);
   return value;
 }
 

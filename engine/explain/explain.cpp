@@ -253,7 +253,7 @@ std::string explain_memory(const Program& program) {
   if (persistent.sums > 0) line("sums", persistent.sums, "of gradients");
   if (persistent.moments > 0)
     line("moments", persistent.moments,
-         fmt::format("{} a parameter", program.store().moment_count()));
+         fmt::format("{} per parameter", program.store().moment_count()));
   if (persistent.averages > 0) line("averages", persistent.averages, "of the parameters");
   line("input slot", persistent.inputs, inputs_text(graph, Role::input));
   if (persistent.resident > 0)
@@ -293,9 +293,10 @@ std::string explain_totals(const Program& program) {
 std::string explain(const Program& program) {
   return fmt::format(
       "{} calls on {}: {}\n\n{}\n"
-      "MiB: inputs and outputs once; images of batch norms in training twice, of tables the rows "
-      "used.\nF/B: FLOP a byte. at: MiB into the arena of the first output; = in an input's place; "
-      "store: persists.{}\n\n{}\n{}",
+      "MiB: inputs and outputs, each once; images of batch norms in training twice; of tables only "
+      "the rows used.\n"
+      "F/B: FLOP per byte. at: offset of the first output in the arena, in MiB; =: in an input's "
+      "place; store: persists.{}\n\n{}\n{}",
       program.calls().size(), program.backend().name(), program.backend().describe(),
       explain_calls(program), program.lanes().used() ? " |: in a second stream, in parallel." : "",
       explain_memory(program), explain_totals(program));

@@ -244,7 +244,7 @@ Score score_from(const Fields& fields, bool finite) {
   score.weight =
       static_cast<double>(score.count);  // without class weights, and in older checkpoints
   if (fields.has("weight"))
-    score.weight = fields.number("weight", "a finite number from 0 in quotes",
+    score.weight = fields.number("weight", "a finite number of at least 0 in quotes",
                                  [](double value) { return std::isfinite(value) && value >= 0; });
   return score;
 }

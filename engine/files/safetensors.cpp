@@ -95,7 +95,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
                (key == "data_offsets" && offsets_)) {
       refuse("{} twice", printable_name(key));
     } else if (key != "dtype" && key != "shape" && key != "data_offsets") {
-      refuse("the field {}, which is none of dtype, shape, data_offsets", printable_name(key));
+      refuse("the field {}, expected only dtype, shape and data_offsets", printable_name(key));
     }
     key_ = key;
     return true;
@@ -172,7 +172,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     if (!type_ || !shape_ || !offsets_)
       refuse("no {}", !type_ ? "dtype" : !shape_ ? "shape" : "data_offsets");
     if (offsets_->size() != 2 || (*offsets_)[0] > (*offsets_)[1])
-      refuse("data_offsets [{}], which is no begin and end", fmt::join(*offsets_, ","));
+      refuse("data_offsets [{}], which must be [begin, end]", fmt::join(*offsets_, ","));
     tensor_.type = *type_;
     tensor_.shape = *std::move(shape_);
     tensor_.offset = (*offsets_)[0];
@@ -187,7 +187,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool unexpected(std::string_view what) const {
-    refuse("{} where the format has {}", what, expected());
+    refuse("{} where the format requires {}", what, expected());
   }
 
   std::string_view expected() const {
@@ -197,7 +197,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       case Where::metadata: return "a string";
       case Where::tensor: return key_ == "dtype" ? "a string" : "a list";
       case Where::shape:
-      case Where::offsets: return "a whole number from 0 on";
+      case Where::offsets: return "a whole number of at least 0";
       case Where::end: break;
     }
     return "nothing more";
@@ -256,7 +256,7 @@ void place_tensors(const std::string& path, Header& header, std::uint64_t data_b
     tensor.offset += data_begin;
   }
   if (covered != data_bytes)
-    fail<DataError>("{}: byte {}: {} bytes after the last tensor belong to none", path,
+    fail<DataError>("{}: byte {}: {} bytes after the last tensor belong to no tensor", path,
                     data_begin + covered, data_bytes - covered);
 }
 
@@ -455,7 +455,7 @@ const StoredTensor& SafetensorsFile::at(std::string_view name) const {
 
 void SafetensorsFile::read(const StoredTensor& tensor, std::span<std::byte> out) const {
   if (out.size() != tensor.bytes)
-    fail<UsageError>("{}: tensor {} has {} bytes, {} were asked for", path().string(),
+    fail<UsageError>("{}: tensor {} has {} bytes, but {} were requested", path().string(),
                      printable_name(tensor.name), tensor.bytes, out.size());
   file_.read(tensor.offset, out);
 }
@@ -463,8 +463,8 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::span<std::byte> out)
 void SafetensorsFile::read_part(const StoredTensor& tensor, std::uint64_t begin,
                                 std::span<std::byte> out) const {
   if (begin > tensor.bytes || out.size() > tensor.bytes - begin)
-    fail<UsageError>("{}: tensor {} has {} bytes, {} from {} on were asked for", path().string(),
-                     printable_name(tensor.name), tensor.bytes, out.size(), begin);
+    fail<UsageError>("{}: tensor {} has {} bytes, but {} from byte {} on were requested",
+                     path().string(), printable_name(tensor.name), tensor.bytes, out.size(), begin);
   file_.read(tensor.offset + begin, out);
 }
 

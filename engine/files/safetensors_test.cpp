@@ -361,16 +361,16 @@ TEST_F(HostileSafetensorsTest, RefusesHeadersThatAreNoHeader) {
   for (const char* header : {"", " ", "{", "nul", "{} {}", "{\"a\":}", "{\"\xFF\":{}}", "\xEF\xBB"})
     expect_refused(header, 0, "not valid JSON");
   expect_refused({"{}\0x", 4}, 0, "byte 10: the header is not valid JSON: it has a zero byte");
-  expect_refused("[]", 0, "a list where the format has an object");
-  expect_refused("7", 0, "a number where the format has an object");
+  expect_refused("[]", 0, "a list where the format requires an object");
+  expect_refused("7", 0, "a number where the format requires an object");
   expect_refused(R"({"a":7})", 0, "tensor \"a\" has a number");
   expect_refused(R"({"__metadata__":{"a":7}})", 0, "the metadata has a number");
   expect_refused(R"({"__metadata__":{"a":"","a":""}})", 0, "the key \"a\" twice");
   expect_refused(R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":0}})", 1, "field \"x\"");
   expect_refused(R"({"a":{"dtype":"U8","dtype":"U8"}})", 1, "\"dtype\" twice");
   expect_refused(R"({"a":{"dtype":"U8","shape":[]}})", 1, "no data_offsets");
-  expect_refused(R"({"a":{"dtype":7}})", 1, "where the format has a string");
-  expect_refused(R"({"a":{"shape":[[1]]}})", 1, "a list where the format has a whole number");
+  expect_refused(R"({"a":{"dtype":7}})", 1, "where the format requires a string");
+  expect_refused(R"({"a":{"shape":[[1]]}})", 1, "a list where the format requires a whole number");
   expect_refused(R"({"a":{"shape":[-1]}})", 1, "a negative number");
   expect_refused(R"({"a":{"shape":[1.5]}})", 1, "not a 64-bit integer");
   expect_refused(R"({"a":{"shape":[18446744073709551616]}})", 1, "not a 64-bit integer");
@@ -390,8 +390,8 @@ TEST_F(HostileSafetensorsTest, RefusesSizesThatDoNotFit) {
         part);
   };
   with("[2]", "[0,7]", "takes 8");
-  with("[2]", "[8,0]", "no begin and end");
-  with("[2]", "[0]", "no begin and end");
+  with("[2]", "[8,0]", "must be [begin, end]");
+  with("[2]", "[0]", "must be [begin, end]");
   with("[2]", "[0,8,8]", "more than 2");
   with("[4611686018427387904]", "[0,0]", "does not fit 64 bits");
   with("[4294967296,4294967296]", "[0,8]", "does not fit 64 bits");

@@ -66,11 +66,11 @@ Shape Parameter::torch_shape(const Shape& engine_shape) const {
 }
 
 const Type& Tensor::type() const {
-  if (!graph) fail<UsageError>("a tensor of no graph: nothing was assigned to it");
+  if (!graph) fail<UsageError>("a tensor that belongs to no graph: nothing was assigned to it");
   if (id < 0 || idx(id) >= graph->values.size())
     fail<UsageError>(
-        "a tensor of value {} of a graph that has {}: the graph was moved away, as by "
-        "compile_step(std::move(graph)); record all of a model before that",
+        "a tensor refers to value {} of a graph that has {}: the graph was moved away, for example "
+        "by compile_step(std::move(graph)); record the whole model before that",
         id, graph->values.size());
   return graph->value(id).type;
 }
@@ -151,7 +151,7 @@ std::vector<Tensor> Graph::record(Phase phase, AnyOp op, const std::vector<Tenso
     for (const Tensor& tensor : in) {
       tensor.type();  // throws for one of no graph
       if (tensor.graph != this)
-        fail<UsageError>("input {} is of another graph; record all layers of a model in one",
+        fail<UsageError>("input {} belongs to another graph; record all layers of a model in one",
                          node.in.size());
       node.in.push_back(tensor.id);
     }

@@ -69,7 +69,7 @@ TEST(ShapeErrors, OfConvolutions) {
         op.bias = false;
         g.record(Phase::forward, op, {images(g), w}, "c", Where::current());
       },
-      {"weight is 4x3x3x5, input 8x32x32x3 wants 4x3x3x3"});
+      {"weight is 4x3x3x5, but input 8x32x32x3 needs 4x3x3x3"});
 }
 
 TEST(ShapeErrors, OfTheOtherLayers) {
@@ -79,7 +79,7 @@ TEST(ShapeErrors, OfTheOtherLayers) {
       [](Graph& g) {
         linear("fc", images(g, {8, 4}), {.out = 0});
       },
-      {"fc: linear to 0 outputs"});
+      {"fc: linear to 0 outputs; must be at least 1"});
   expect_error(
       [](Graph& g) {
         max_pool(images(g, {8, 1, 2, 3}));
@@ -145,7 +145,7 @@ TEST(ShapeErrors, OfInputAndLoss) {
       [](Graph& g) {
         cross_entropy(images(g, {8, 10}), g.input("labels", {DType::i32, {7}}));
       },
-      {"nll of f32 8x10 wants labels i32 8, not i32 7"});
+      {"nll of f32 8x10 needs labels i32 8, got i32 7"});
 }
 
 TEST(ShapeErrors, OfPlansAndPixels) {
@@ -173,17 +173,17 @@ TEST(ShapeErrors, OfPlansAndPixels) {
       [&](Graph& g) {
         augment(bytes(g), rows(g, 11), {}, {8, 8});
       },
-      {"augment wants a plan a row, i32 4x14, not i32 4x11"});
+      {"augment needs one plan per row, i32 4x14, got i32 4x11"});
   expect_error(
       [&](Graph& g) {
         augment(bytes(g), rows(g, 12), {}, {0, 8});
       },
-      {"an output of 0x8 pixels has none"});
+      {"the output is 0x8 pixels; each side must be at least 1"});
   expect_error(
       [&](Graph& g) {
         cross_entropy(images(g, {8, 10}), g.input("labels", {DType::i32, {8}}), rows(g, 12));
       },
-      {"nll wants a plan a row, i32 8x14, not i32 4x12"});
+      {"nll needs one plan per row, i32 8x14, got i32 4x12"});
 }
 
 TEST(Layers, RefuseTwoParametersOfOneName) {
@@ -270,7 +270,7 @@ void expect_misuse(const std::function<void()>& build, const std::string& words)
 }
 
 TEST(Misuse, OfATensorOfNoGraph) {
-  const std::string words = "a tensor of no graph: nothing was assigned to it";
+  const std::string words = "a tensor that belongs to no graph: nothing was assigned to it";
   Graph graph;
   const Tensor x = graph.input("x", {DType::f32, {4, 8}});
   const Tensor labels = graph.input("labels", {DType::i32, {4}});
@@ -292,7 +292,8 @@ TEST(Misuse, OfATensorOfAnotherGraph) {
   Graph graph, other;
   const Tensor x = graph.input("x", {DType::f32, {4, 8}});
   const Tensor y = other.input("y", {DType::f32, {4, 8}});
-  expect_misuse([&] { add(x, y); }, " add: input 1 is of another graph; record all layers of a");
+  expect_misuse([&] { add(x, y); },
+                " add: input 1 belongs to another graph; record all layers of a");
   EXPECT_TRUE(graph.nodes.empty());
   const Tensor loss = graph.input("loss", {DType::f32, {}});
   const Tensor count = other.input("count", {DType::i32, {}});
@@ -308,7 +309,7 @@ TEST(Misuse, OfATensorWhoseGraphWasMovedAway) {
   const Tensor y = relu(graph.input("x", {DType::f32, {4, 8}}));
   const Graph moved = std::move(graph);
   expect_misuse([&] { relu(y); },
-                "a tensor of value 1 of a graph that has 0: the graph was moved away");
+                "a tensor refers to value 1 of a graph that has 0: the graph was moved away");
   EXPECT_EQ(moved.nodes.size(), 1U);
 }
 
@@ -352,7 +353,8 @@ TEST(ShapeErrors, OfLayersOfBytes) {
         [&](Graph& g) {
           record(g.input("x", {DType::u8, {8, 4, 4, 3}}));
         },
-        {layer + " takes floating-point numbers, not u8 8x4x4x3; normalize() makes them of bytes"});
+        {layer +
+         " takes floating-point numbers, not u8 8x4x4x3; normalize() converts bytes to them"});
   };
   refused("relu", [](Tensor x) { relu(x); });
   refused("gelu", [](Tensor x) { gelu(x); });

@@ -18,7 +18,7 @@ Graph& graph_of(Tensor x) {
 // Kernels read what they are given as floating-point numbers.
 void require_numbers(std::string_view layer, Tensor x) {
   if (!is_float(x.type().dtype))
-    fail<ShapeError>("{} takes floating-point numbers, not {}; normalize() makes them of bytes",
+    fail<ShapeError>("{} takes floating-point numbers, not {}; normalize() converts bytes to them",
                      layer, x.type().text());
 }
 
@@ -116,7 +116,7 @@ Tensor normalize(Tensor images, std::span<const float> mean, std::span<const flo
   }
   if (images.type().dtype != DType::u8)
     fail<ShapeError>(
-        "normalize takes u8 images, not {}; convert() takes what is normalised already",
+        "normalize takes u8 images, not {}; convert() takes images that are already normalised",
         images.type().text());
   return record_one(op, {images}, "input", where);
 }
@@ -159,7 +159,7 @@ Tensor linear(std::string name, Tensor x, Linear op, Where where) {
   if (x.type().shape.rank() != 2)
     fail<ShapeError>("{}: linear takes [N,features], not {}; flatten images first", name,
                      x.type().text());
-  if (op.out < 1) fail<ShapeError>("{}: linear to {} outputs", name, op.out);
+  if (op.out < 1) fail<ShapeError>("{}: linear to {} outputs; must be at least 1", name, op.out);
   const Shape shape{op.out, x.channels()};
   const Shape image = flattened_from(x);
   const Shape view = image.rank() == 3 ? Shape{op.out, image[0], image[1], image[2]} : shape;
@@ -303,10 +303,10 @@ void set_loss(Tensor loss, Tensor correct) {
   if (loss.type() != Type{DType::f32, {}})
     fail<ShapeError>("a loss is one number, f32 [], not {}", loss.type().text());
   if (correct.graph && correct.type() != Type{DType::i32, {}})
-    fail<ShapeError>("a count of right samples is one number, i32 [], not {}",
+    fail<ShapeError>("the count of correct samples is one number, i32 [], not {}",
                      correct.type().text());
   if (correct.graph && correct.graph != loss.graph)
-    fail<UsageError>("the count of right samples is of another graph than the loss");
+    fail<UsageError>("the count of correct samples belongs to another graph than the loss");
   loss.graph->loss = loss.id;
   loss.graph->correct = correct.graph ? correct.id : -1;
 }
@@ -330,7 +330,7 @@ void require_class_weights(const std::vector<float>& weights, std::int64_t class
                      weights.size(), classes);
   for (const float weight : weights)
     if (!is_class_weight(weight))
-      fail<UsageError>("class weight {} is not a number that is 0 or from 1e-30 to 1e30", weight);
+      fail<UsageError>("class weight {}: must be 0 or from 1e-30 to 1e30", weight);
 }
 
 }  // namespace
@@ -340,8 +340,8 @@ void require_logits(Tensor logits, std::int64_t rows, std::int64_t classes) {
   const Shape expected{rows, classes};
   if (value.type.shape != expected)
     fail<ShapeError>(
-        "{}: makes logits of {}; expected {}, a number per class of each image: a model may need "
-        "images of its own size, or another layer before its last",
+        "{}: makes logits of {}; expected {}, one number per class for each image: a model may "
+        "need images of its own size, or another layer before its last",
         value.name, value.type.shape.text(), expected.text());
 }
 

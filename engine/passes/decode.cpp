@@ -42,7 +42,7 @@ CachedAttention continued(Graph& graph, const Attention& op, Node& node, Tensor 
 }  // namespace
 
 Graph without_loss(Graph graph) {
-  if (graph.logits < 0) fail<ShapeError>("a graph without logits gives nothing but its loss");
+  if (graph.logits < 0) fail<ShapeError>("this graph has no logits, so it cannot be sampled");
   graph.loss = graph.correct = -1;
   std::erase_if(graph.nodes, [](const Node& node) { return node.phase == Phase::loss; });
   graph = schedule(std::move(graph));  // a model's own loss is in the forward half
@@ -52,7 +52,7 @@ Graph without_loss(Graph graph) {
 
 Graph for_decoding(Graph graph, std::int64_t context) {
   graph = without_loss(std::move(graph));
-  if (graph.inputs.empty()) fail<ShapeError>("a graph without inputs continues no sequence");
+  if (graph.inputs.empty()) fail<ShapeError>("a graph without inputs cannot continue a sequence");
   const Tensor position =
       graph.input("position", {DType::i32, {1}}, graph.value(graph.inputs[0]).role);
   bool embeds = false;
@@ -68,7 +68,7 @@ Graph for_decoding(Graph graph, std::int64_t context) {
     }
     infer(node.op, graph.types(node.in));  // refuses more tokens than the context has
   }
-  if (!embeds) fail<ShapeError>("a model that embeds no tokens continues no sequence of them");
+  if (!embeds) fail<ShapeError>("a model that embeds no tokens cannot continue a sequence of them");
   drop_unread_inputs(graph);
   return graph;
 }

@@ -438,8 +438,8 @@ constexpr std::array table{
               "the convolution's data gradient masks what it writes for the relu before it",
               FuseStage::lowered, fuse_conv_dgrad_relu},
     FusionRow{fusion::conv_statistics,
-              "the convolution sums what it writes for the batch norm after it, which need not "
-              "read it for its statistics",
+              "the convolution sums what it writes for the batch norm after it, which then does "
+              "not read it for its statistics",
               FuseStage::lowered, fuse_conv_statistics},
     FusionRow{fusion::dgrad_norm_dgrad,
               "the convolution's data gradient is masked and summed for the norm before it as "

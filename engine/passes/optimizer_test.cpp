@@ -151,16 +151,16 @@ TEST(Optimizer, RefusesNumbersThatTrainNothing) {
                 testing::ThrowsMessage<UsageError>(words));
   };
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  refused({}, nan, {}, "the learning rate is nan; must be a finite number from 0");
-  refused({}, -1, {}, "the learning rate is -1; must be a finite number from 0");
+  refused({}, nan, {}, "the learning rate is nan; must be a finite number of at least 0");
+  refused({}, -1, {}, "the learning rate is -1; must be a finite number of at least 0");
   refused({}, 1, {.clip_norm = -1},
-          "the limit of gradients' norm is -1; must be a finite number from 0");
+          "the limit of gradients' norm is -1; must be a finite number of at least 0");
   refused({}, 1, {.accumulate = 0}, "an update of 0 steps; must be at least 1");
   refused({}, 1, {.average_decay = 1},
-          "the decay of the weights' average is 1; must be from 0 to below 1");
-  refused({.beta1 = 1}, 1, {}, "beta1 is 1; must be from 0 to below 1");
-  refused({.epsilon = nan}, 1, {}, "epsilon is nan; must be a finite number from 0");
-  refused({.weight_decay = -1}, 1, {}, "weight decay is -1; must be a finite number from 0");
+          "the decay of the weights' average is 1; must be at least 0 and below 1");
+  refused({.beta1 = 1}, 1, {}, "beta1 is 1; must be at least 0 and below 1");
+  refused({.epsilon = nan}, 1, {}, "epsilon is nan; must be a finite number of at least 0");
+  refused({.weight_decay = -1}, 1, {}, "weight decay is -1; must be a finite number of at least 0");
 }
 
 }  // namespace

@@ -41,15 +41,13 @@ void check_scopes(const Graph& graph, std::span<const std::string> scopes) {
       for (const std::string& scope : known)
         if (scope.find('.') == std::string::npos)
           outermost += (outermost.empty() ? "" : ", ") + scope;
-      fail<UsageError>("--recompute {}: no layer of the model is called so{}; there are {}",
+      fail<UsageError>("--recompute {}: the model has no layer of this name{}; there are {}",
                        scopes[i], suggestion(scopes[i], known), outermost);
     }
     for (std::size_t j = 0; j < i; ++j)
       if (is_inside(scopes[i], scopes[j]) || is_inside(scopes[j], scopes[i]))
-        fail<UsageError>(
-            "--recompute {} and --recompute {}: one is inside of the other; leave out "
-            "either",
-            scopes[j], scopes[i]);
+        fail<UsageError>("--recompute {} and --recompute {}: one contains the other; give only one",
+                         scopes[j], scopes[i]);
   }
 }
 

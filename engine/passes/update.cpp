@@ -77,8 +77,9 @@ void require_settings(const Optimizer& optimizer, const Schedule& schedule,
                                  {"the trust coefficient", optimizer.trust}})
     if (!std::isfinite(setting.value) || setting.value < 0 ||
         (setting.is_share && setting.value >= 1))
-      fail<UsageError>("{} is {}; must be {}", setting.name, setting.value,
-                       setting.is_share ? "from 0 to below 1" : "a finite number from 0");
+      fail<UsageError>(
+          "{} is {}; must be {}", setting.name, setting.value,
+          setting.is_share ? "at least 0 and below 1" : "a finite number of at least 0");
 }
 
 }  // namespace

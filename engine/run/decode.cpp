@@ -39,7 +39,7 @@ class TokenSlots {
     const Graph& graph = program_.graph();
     for (const int id : graph.inputs)
       if (graph.value(id).name == "tokens") return graph.value(id).type.shape.count();
-    fail<Error>("a step without an input 'tokens' continues no sequence of them");
+    fail<Error>("a step without an input 'tokens' cannot continue a sequence of them");
   }
   // Of the tables of all embeddings of the step.
   std::int64_t vocabulary() const {
@@ -96,7 +96,8 @@ class TokenStep {
 
 void require_tokens(std::span<const std::int32_t> tokens, std::int64_t context) {
   if (tokens.empty() || static_cast<std::int64_t>(tokens.size()) > context)
-    fail<Error>("a sequence of 1 to {} tokens is continued, not one of {}", context, tokens.size());
+    fail<Error>("only a sequence of 1 to {} tokens can be continued, not one of {}", context,
+                tokens.size());
 }
 
 class WholeSequence final : public NextToken {
@@ -120,7 +121,7 @@ std::int64_t context_of(const Graph& graph) {
       return graph.value(node.in[1]).type.shape[1];
   for (const Node& node : graph.nodes)
     if (std::holds_alternative<EmbedAt>(node.op)) return graph.value(node.in[3]).type.shape[0];
-  fail<Error>("a step that embeds no tokens at a position continues no sequence of them");
+  fail<Error>("a step that embeds no tokens at a position cannot continue a sequence of them");
 }
 
 class CachedSequence final : public NextToken {
@@ -128,7 +129,7 @@ class CachedSequence final : public NextToken {
   CachedSequence(Program& step, Program* several) : context_(context_of(step.graph())), one_(step) {
     if (several) several_ = std::make_unique<TokenStep>(*several);
     if (one_.length() != 1)
-      fail<Error>("a cached sequence is continued by 1 token, not by {}", one_.length());
+      fail<Error>("a cached sequence is continued by 1 token at a time, not by {}", one_.length());
     if (several_ && context_ % several_->length() != 0)
       fail<Error>("{} tokens at a time do not divide a context of {}", several_->length(),
                   context_);

@@ -48,8 +48,8 @@ void require_sound(const EvaluationRecord& r, bool has_trust) {
   if (std::isfinite(r.score.loss_sum)) return;
   if (r.step == 0)
     fail<NumericError>(
-        "the validation loss is {} before the first step: the weights that the run begins with, or "
-        "the data, give it; `warpstep weights info FILE` counts NaN in weights",
+        "the validation loss is {} before the first step, so the initial weights or the data cause "
+        "it; `warpstep weights info FILE` counts NaN in weights",
         loss_text(r.score.loss_sum));
   fail<NumericError>(
       "the validation loss is {} after step {} (epoch {}); training diverged: {}, a warm-up or "

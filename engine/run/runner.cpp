@@ -244,7 +244,7 @@ class Numerics final : public Runner {
           fmt::format("{}{} (to {:.3g})", sizes.empty() ? "" : ", ", value.name, kinds.largest);
     }
     if (!knows_all)
-      return fmt::format("of its inputs those that were looked at were finite: {}", sizes);
+      return fmt::format("those of its inputs that were checked were finite: {}", sizes);
     if (sizes.empty()) return "the call produced them: it reads no floating-point numbers";
     const std::string rate =
         is_update(node.op)

@@ -114,8 +114,8 @@ std::size_t bucket_bytes() {
   const auto [at, error] = std::from_chars(chosen, end, value);
   if (error != std::errc{} || at != end || !(value >= 0 && value <= most))  // nan is refused, too
     fail<UsageError>(
-        "WARPSTEP_BUCKET_MIB is '{}'; it can be 0, all gradients at once, to {} (the default is "
-        "{})",
+        "WARPSTEP_BUCKET_MIB is '{}'; it must be from 0 (all gradients at once) to {} (the default "
+        "is {})",
         chosen, most, by_default);
   return static_cast<std::size_t>(value * mib);
 }

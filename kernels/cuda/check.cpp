@@ -34,8 +34,8 @@ const char* advice(cudaError_t status) {
     case cudaErrorStreamCaptureImplicit:
     case cudaErrorStreamCaptureWrongThread:
     case cudaErrorCapturedEvent:
-      return "steps are captured as graphs, in which nothing may allocate or wait, a custom op's "
-             "enqueue() neither; run with --no-graph";
+      return "steps are captured as graphs, in which nothing may allocate or wait, including a "
+             "custom op's enqueue(); run with --no-graph";
     default: return nullptr;
   }
 }

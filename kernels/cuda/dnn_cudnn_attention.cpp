@@ -66,7 +66,7 @@ std::string attention_objection(const Graph& graph, const Settings& settings) {
     return fmt::format("attention needs cuDNN 9.16 or later, this is {}.{}.{}", version / 10000,
                        version / 100 % 100, version % 100);
   if (settings.compute_capability < 80) return "attention needs sm_80 or later";
-  if (size_bytes(qkv.dtype) != 2) return "no adjoint of attention but in 16 bits";
+  if (size_bytes(qkv.dtype) != 2) return "the adjoint of attention needs 16-bit values";
   if (qkv.dims[2] == 1) return "sequences of one position";
   if (qkv.dims[3] % 8 != 0 || qkv.dims[3] > most)
     return fmt::format("{} features per head are not a multiple of 8 up to {}", qkv.dims[3], most);

@@ -63,8 +63,8 @@ TEST(CudaBuckets, HaveASizeThatIsANumber) {
   for (const char* wrong :
        {"", "auto", "x25", "25 MiB", "25x", "-1", "nan", "inf", "1e30", "1e999", "65537"})
     EXPECT_THAT([&] { bytes_with(wrong); },
-                ThrowsMessage<UsageError>(
-                    HasSubstr(fmt::format("WARPSTEP_BUCKET_MIB is '{}'; it can be 0, all", wrong))))
+                ThrowsMessage<UsageError>(HasSubstr(
+                    fmt::format("WARPSTEP_BUCKET_MIB is '{}'; it must be from 0 (all", wrong))))
         << wrong;
   ::unsetenv("WARPSTEP_BUCKET_MIB");
   EXPECT_EQ(backend->exchange().bucket_bytes, std::size_t{25} << 20);

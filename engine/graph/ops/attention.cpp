@@ -28,12 +28,15 @@ Types infer(const Attention& op, const Types& in) {
   const Shape& qkv = in[0].shape;
   if (qkv.rank() != 2) fail<ShapeError>("attention takes rows [N,3C], not {}", in[0].text());
   if (op.heads < 1 || qkv[1] % (3 * op.heads) != 0)
-    fail<ShapeError>("attention: rows of {} are no queries, keys and values of {} heads", qkv[1],
-                     op.heads);
+    fail<ShapeError>(
+        "attention: rows of {} cannot be split into queries, keys and values of {} heads", qkv[1],
+        op.heads);
   if (op.sequence < 1 || qkv[0] % op.sequence != 0)
-    fail<ShapeError>("attention: {} rows are no whole sequences of {}", qkv[0], op.sequence);
+    fail<ShapeError>("attention: {} rows are not a whole number of sequences of {}", qkv[0],
+                     op.sequence);
   if (!(op.dropout >= 0 && op.dropout < 1))
-    fail<ShapeError>("attention: dropout drops a share from 0 to below 1, not {}", op.dropout);
+    fail<ShapeError>("attention: dropout must be a share of at least 0 and below 1, not {}",
+                     op.dropout);
   if (op.dropout > 0) require_state(op.name, in[1]);
   return {{in[0].dtype, {qkv[0], qkv[1] / 3}},
           {DType::f32, {qkv[0] / op.sequence, op.heads, op.sequence}}};
@@ -65,7 +68,7 @@ Types infer(const AttentionGrad& op, const Types& in) {
   if (op.attention.dropout > 0) forward.push_back(in[4]);
   const Types out = infer(op.attention, forward);
   if (in[0] != out[0] || in[2] != out[0] || in[3] != out[1])
-    fail<ShapeError>("attention.dgrad of {} wants {}, {} and {}, not {}, {} and {}", in[1].text(),
+    fail<ShapeError>("attention.dgrad of {} needs {}, {} and {}, got {}, {} and {}", in[1].text(),
                      out[0].text(), out[0].text(), out[1].text(), in[0].text(), in[2].text(),
                      in[3].text());
   return {in[1]};

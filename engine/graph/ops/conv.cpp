@@ -52,7 +52,7 @@ Types infer(const Conv& op, const Types& in) {
   const Shape& x = in[0].shape;
   validate(op, in[0]);
   if (in[1].shape != weight_shape(op, x[3]))
-    fail<ShapeError>("weight is {}, input {} wants {}", in[1].shape.text(), x.text(),
+    fail<ShapeError>("weight is {}, but input {} needs {}", in[1].shape.text(), x.text(),
                      weight_shape(op, x[3]).text());
   require_same_dtype(op.name, in[0], in[1]);
   const Type z{in[0].dtype, convolved(op, x)};

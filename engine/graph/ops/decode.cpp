@@ -13,7 +13,7 @@ void require_position(std::string_view op, const Type& position) {
 void require_steps(std::string_view op, std::int64_t rows, std::int64_t sequence,
                    std::int64_t positions) {
   if (sequence < 1 || rows % sequence != 0)
-    fail<ShapeError>("{}: {} rows are no whole sequences of {}", op, rows, sequence);
+    fail<ShapeError>("{}: {} rows are not a whole number of sequences of {}", op, rows, sequence);
   if (sequence > positions)
     fail<ShapeError>("{}: {} tokens at once are more than the {} positions", op, sequence,
                      positions);
@@ -27,7 +27,7 @@ Types infer(const EmbedAt& op, const Types& in) {
     fail<ShapeError>("{} takes tokens i32 [N], not {}", op.name, in[0].text());
   require_position(op.name, in[1]);
   if (in[2].shape.rank() != 2 || in[3].shape.rank() != 2 || in[2].shape[1] != in[3].shape[1])
-    fail<ShapeError>("{} wants tables [V,C] and [P,C], not {} and {}", op.name, in[2].text(),
+    fail<ShapeError>("{} needs tables [V,C] and [P,C], got {} and {}", op.name, in[2].text(),
                      in[3].text());
   require_steps(op.name, in[0].shape[0], op.sequence, in[3].shape[0]);
   return {{in[2].dtype, {in[0].shape[0], in[2].shape[1]}}};
@@ -49,14 +49,14 @@ Types infer(const CachedAttention& op, const Types& in) {
   const Shape &qkv = in[0].shape, &cache = in[1].shape;
   if (qkv.rank() != 2) fail<ShapeError>("{} takes rows [N,3C], not {}", op.name, in[0].text());
   if (op.heads < 1 || qkv[1] % (3 * op.heads) != 0)
-    fail<ShapeError>("{}: rows of {} are no queries, keys and values of {} heads", op.name, qkv[1],
-                     op.heads);
+    fail<ShapeError>("{}: rows of {} cannot be split into queries, keys and values of {} heads",
+                     op.name, qkv[1], op.heads);
   require_position(op.name, in[2]);
   const std::int64_t positions = cache.rank() == 3 ? cache[1] : 0;
   require_steps(op.name, qkv[0], op.sequence, positions);
   const Type wanted{DType::f32, {qkv[0] / op.sequence, positions, qkv[1] / 3 * 2}};
   if (in[1] != wanted)
-    fail<ShapeError>("{} of {} wants a cache {}, not {}", op.name, in[0].text(), wanted.text(),
+    fail<ShapeError>("{} of {} needs a cache {}, got {}", op.name, in[0].text(), wanted.text(),
                      in[1].text());
   return {{in[0].dtype, {qkv[0], qkv[1] / 3}}};
 }

@@ -9,7 +9,7 @@ namespace warpstep {
 Types infer(const Dropout& op, const Types& in) {
   require_inputs(op.name, in, 2, 2);
   if (!(op.rate >= 0 && op.rate < 1))
-    fail<ShapeError>("dropout drops a share from 0 to below 1, not {}", op.rate);
+    fail<ShapeError>("dropout must be a share of at least 0 and below 1, not {}", op.rate);
   if (!is_float(in[0].dtype)) fail<ShapeError>("dropout takes numbers, not {}", in[0].text());
   if (in[1] != Type{DType::u8, {static_cast<std::int64_t>(sizeof(StepState))}})
     fail<ShapeError>("dropout takes the step's state, not {}", in[1].text());

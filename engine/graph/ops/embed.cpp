@@ -11,13 +11,14 @@ void require_tokens(std::string_view op, const Type& tokens, const Type& order,
   if (tokens.dtype != DType::i32 || tokens.shape.rank() != 1)
     fail<ShapeError>("{} takes tokens i32 [N], not {}", op, tokens.text());
   if (order != tokens)
-    fail<ShapeError>("{} of tokens {} wants their order, {}, not {}", op, tokens.text(),
+    fail<ShapeError>("{} of tokens {} needs their order, {}, got {}", op, tokens.text(),
                      tokens.text(), order.text());
   if (sequence > positions)
     fail<ShapeError>("{}: sequences of {} are longer than the {} positions", op, sequence,
                      positions);
   if (sequence < 1 || tokens.shape[0] % sequence != 0)
-    fail<ShapeError>("{}: {} tokens are no whole sequences of {}", op, tokens.shape[0], sequence);
+    fail<ShapeError>("{}: {} tokens are not a whole number of sequences of {}", op, tokens.shape[0],
+                     sequence);
 }
 
 }  // namespace
@@ -25,7 +26,7 @@ void require_tokens(std::string_view op, const Type& tokens, const Type& order,
 Types infer(const Embed& op, const Types& in) {
   require_inputs(op.name, in, 4, 4);
   if (in[2].shape.rank() != 2 || in[3].shape.rank() != 2 || in[2].shape[1] != in[3].shape[1])
-    fail<ShapeError>("embed wants tables [V,C] and [P,C], not {} and {}", in[2].text(),
+    fail<ShapeError>("embed needs tables [V,C] and [P,C], got {} and {}", in[2].text(),
                      in[3].text());
   require_tokens(op.name, in[0], in[1], op.sequence, in[3].shape[0]);
   return {{in[2].dtype, {in[0].shape[0], in[2].shape[1]}}};
@@ -59,7 +60,7 @@ Types infer(const EmbedGrad& op, const Types& in) {
   require_inputs(op.name, in, inputs, inputs);
   require_tokens(op.name, in[1], in[2], op.sequence, op.positions);
   if (in[0].shape.rank() != 2 || in[0].shape[0] != in[1].shape[0])
-    fail<ShapeError>("embed.wgrad of {} tokens wants their gradients [N,C], not {}", in[1].shape[0],
+    fail<ShapeError>("embed.wgrad of {} tokens needs their gradients [N,C], got {}", in[1].shape[0],
                      in[0].text());
   const Type table{in[0].dtype, {op.vocabulary, in[0].shape[1]}};
   if (op.sum && in[3] != table)

@@ -11,7 +11,7 @@ namespace {
 void require_channels(std::string_view op, const Types& in, std::size_t first, std::size_t last) {
   for (std::size_t i = first; i <= last; ++i)
     if (in[i] != Type{DType::f32, {in[0].shape.back()}})
-      fail<ShapeError>("{} of {} wants f32 {} as operand {}, not {}", op, in[0].text(),
+      fail<ShapeError>("{} of {} needs f32 {} as operand {}, got {}", op, in[0].text(),
                        in[0].shape.back(), i, in[i].text());
 }
 
@@ -70,7 +70,7 @@ Types infer(const LayerNormGrad& op, const Types& in) {
   require_channels(op.name, in, 2, 2);
   for (const std::size_t i : {std::size_t{3}, std::size_t{4}})
     if (in[i] != Type{DType::f32, {in[0].shape[0]}})
-      fail<ShapeError>("layer_norm.dgrad of {} wants f32 {} as operand {}, not {}", in[0].text(),
+      fail<ShapeError>("layer_norm.dgrad of {} needs f32 {} as operand {}, got {}", in[0].text(),
                        in[0].shape[0], i, in[i].text());
   const Type channels{in[0].dtype, {in[0].shape.back()}};
   Types out{in[0], channels};

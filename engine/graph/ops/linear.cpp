@@ -20,9 +20,9 @@ Types infer(const Linear& op, const Types& in) {
   const Shape& x = in[0].shape;
   if (x.rank() != 2)
     fail<ShapeError>("linear takes [N,features], not {}; flatten images first", in[0].text());
-  if (op.out < 1) fail<ShapeError>("linear to {} outputs", op.out);
+  if (op.out < 1) fail<ShapeError>("linear to {} outputs; must be at least 1", op.out);
   if (in[1].shape != Shape{op.out, x[1]})
-    fail<ShapeError>("weight is {}, input {} wants {}x{}", in[1].shape.text(), x.text(), op.out,
+    fail<ShapeError>("weight is {}, but input {} needs {}x{}", in[1].shape.text(), x.text(), op.out,
                      x[1]);
   require_same_dtype(op.name, in[0], in[1]);
   Types out{{in[0].dtype, {x[0], op.out}}};
@@ -65,7 +65,7 @@ Types infer(const LinearDataGrad& op, const Types& in) {
   const std::int64_t features = in[1].shape[1];
   Types out{{in[0].dtype, {in[0].shape[0], features}}};
   if (op.gelu && in[2] != out[0])
-    fail<ShapeError>("linear.dgrad of gelu wants what it read, {}, not {}", out[0].text(),
+    fail<ShapeError>("linear.dgrad of gelu needs what it read, {}, got {}", out[0].text(),
                      in[2].text());
   if (op.relu || op.gelu) out.push_back({in[0].dtype, {features}});
   return out;

@@ -13,7 +13,7 @@ Type scalar(DType dtype) {
 
 void require_weights(std::string_view op, const Type& weights, std::int64_t classes) {
   if (weights != Type{DType::f32, {classes}})
-    fail<ShapeError>("{} of {} classes wants weights f32 {}, not {}", op, classes, classes,
+    fail<ShapeError>("{} of {} classes needs weights f32 {}, got {}", op, classes, classes,
                      weights.text());
 }
 
@@ -23,7 +23,7 @@ void require_rows(std::string_view op, const Types& in, bool mixed = false, bool
   require_inputs(op, in, inputs, inputs);
   if (in[0].shape.rank() != 2) fail<ShapeError>("{} takes [N,classes], not {}", op, in[0].text());
   if (in[1] != Type{DType::i32, {in[0].shape[0]}})
-    fail<ShapeError>("{} of {} wants labels i32 {}, not {}", op, in[0].text(), in[0].shape[0],
+    fail<ShapeError>("{} of {} needs labels i32 {}, got {}", op, in[0].text(), in[0].shape[0],
                      in[1].text());
   if (mixed) require_row_plans(op, in[2], in[0].shape[0]);
   if (weighted) require_weights(op, in[mixed ? 3 : 2], in[0].shape[1]);

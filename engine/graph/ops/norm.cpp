@@ -14,7 +14,7 @@ void require_channels(std::string_view op, const Type& x, const Types& in, std::
   if (x.shape.rank() != 4) fail<ShapeError>("{} takes images [N,H,W,C], not {}", op, x.text());
   for (std::size_t i = first; i <= last; ++i)
     if (in[i] != Type{DType::f32, {x.shape[3]}})
-      fail<ShapeError>("{} of {} wants f32 {} as operand {}, not {}", op, x.text(), x.shape[3], i,
+      fail<ShapeError>("{} of {} needs f32 {} as operand {}, got {}", op, x.text(), x.shape[3], i,
                        in[i].text());
 }
 

@@ -10,7 +10,7 @@ void require_channels(std::string_view op, const Types& in, std::size_t first, s
                       DType dtype, std::int64_t channels) {
   for (std::size_t i = first; i < last; ++i)
     if (in[i] != Type{dtype, {channels}})
-      fail<ShapeError>("{} of {} channels wants {} {} as operand {}, not {}", op, channels,
+      fail<ShapeError>("{} of {} channels needs {} {} as operand {}, got {}", op, channels,
                        name(dtype), channels, i, in[i].text());
 }
 
@@ -22,7 +22,7 @@ void require_images(std::string_view op, const Type& images, const Type& same) {
 
 void require_plain(std::string_view op, const Conv& conv) {
   if (conv.bias || conv.relu || conv.pool)
-    fail<ShapeError>("{} is of a convolution without bias, relu and pool, not {}", op, text(conv));
+    fail<ShapeError>("{} needs a convolution without bias, relu and pool, got {}", op, text(conv));
 }
 
 std::size_t inputs(Prologue prologue) {

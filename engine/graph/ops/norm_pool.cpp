@@ -6,8 +6,9 @@ namespace warpstep {
 
 Types infer(const NormPool& op, const Types& in) {
   if (op.norm.relu || op.norm.add || !op.norm.training || op.norm.ranks > 1)
-    fail<ShapeError>("norm_pool is of a norm in training, of one rank, by itself, not {}",
-                     text(op.norm));
+    fail<ShapeError>(
+        "norm_pool needs a norm in training, on one rank, without relu and add, got {}",
+        text(op.norm));
   const Types normed = infer(op.norm, in);
   Types out = infer(op.pool, {normed[0]});
   out.insert(out.end(), normed.begin() + 1, normed.end());
@@ -36,7 +37,7 @@ Types infer(const NormPoolGrad& op, const Types& in) {
   const Type channels{in[0].dtype, {in[2].shape[3]}};
   for (std::size_t i = 3; i < 6; ++i)
     if (in[i] != Type{DType::f32, channels.shape})
-      fail<ShapeError>("norm_pool.dgrad of {} wants f32 {} as operand {}, not {}", in[2].text(),
+      fail<ShapeError>("norm_pool.dgrad of {} needs f32 {} as operand {}, got {}", in[2].text(),
                        in[2].shape[3], i, in[i].text());
   return {in[2], channels, channels};
 }

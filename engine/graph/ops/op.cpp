@@ -29,7 +29,7 @@ void require_inputs(std::string_view op, const Types& in, std::size_t least, std
 
 void require_same_dtype(std::string_view op, const Type& x, const Type& weight) {
   if (x.dtype != weight.dtype)
-    fail<ShapeError>("{} of {} wants a weight in {}, not {}", op, x.text(), name(x.dtype),
+    fail<ShapeError>("{} of {} needs a weight in {}, got {}", op, x.text(), name(x.dtype),
                      weight.text());
 }
 

@@ -6,7 +6,7 @@ namespace warpstep {
 
 void require_row_plans(std::string_view op, const Type& type, std::int64_t rows) {
   if (type != row_plans_type(rows))
-    fail<ShapeError>("{} wants a plan a row, {}, not {}", op, row_plans_type(rows).text(),
+    fail<ShapeError>("{} needs one plan per row, {}, got {}", op, row_plans_type(rows).text(),
                      type.text());
 }
 
@@ -19,8 +19,10 @@ Types infer(const Augment& op, const Types& in) {
     fail<ShapeError>("augment takes u8 images [any,H,W,{}] for this plan, not {}", channels,
                      in[0].text());
   if (op.out.height < 1 || op.out.width < 1)
-    fail<ShapeError>("augment: an output of {}x{} pixels has none", op.out.height, op.out.width);
-  if (in[1].shape.rank() != 2) fail<ShapeError>("augment wants a plan a row, not {}", in[1].text());
+    fail<ShapeError>("augment: the output is {}x{} pixels; each side must be at least 1",
+                     op.out.height, op.out.width);
+  if (in[1].shape.rank() != 2)
+    fail<ShapeError>("augment needs one plan per row, got {}", in[1].text());
   require_row_plans(op.name, in[1], in[1].shape[0]);
   return {{op.dtype, {in[1].shape[0], op.out.height, op.out.width, channels}}};
 }

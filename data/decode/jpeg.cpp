@@ -151,12 +151,12 @@ class HeaderReader {
       header_.sampling[c] = {static_cast<std::uint8_t>(factors >> 4),
                              static_cast<std::uint8_t>(factors & 15)};
       if (factors >> 4 < 1 || factors >> 4 > 4 || (factors & 15) < 1 || (factors & 15) > 4)
-        broken(begin, "component {} has sampling factors {} x {}; allowed are 1 to 4", c,
+        broken(begin, "component {} has sampling factors {} x {}; 1 to 4 are allowed", c,
                factors >> 4, factors & 15);
     }
     if (header_.height < 1 || header_.width < 1 || header_.height > max_image_side ||
         header_.width > max_image_side)
-      fail<DataError>("{}: byte {}: claims {} x {} pixels; allowed are 1 to {} per side", name_,
+      fail<DataError>("{}: byte {}: claims {} x {} pixels; 1 to {} per side are allowed", name_,
                       begin, header_.width, header_.height, max_image_side);
   }
 
@@ -181,8 +181,8 @@ class HeaderReader {
           name_, begin, header_.width, header_.height, file_.size());
     if (header_.has_several_scans() && blocks * block_bytes > max_coefficient_bytes)
       fail<DataError>(
-          "{}: byte {}: {} x {} pixels in several scans need {} MiB of coefficients; allowed are "
-          "{}; make it baseline with: mogrify -interlace none",
+          "{}: byte {}: {} x {} pixels in several scans need {} MiB of coefficients; at most {} "
+          "are allowed; make it baseline with: mogrify -interlace none",
           name_, begin, header_.width, header_.height, blocks * block_bytes >> 20,
           max_coefficient_bytes >> 20);
   }

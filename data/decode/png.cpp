@@ -212,7 +212,7 @@ Shape png_shape(std::span<const std::uint8_t> file, const std::string& path) {
   const std::int64_t width = big_endian(&file[16]);
   const std::int64_t height = big_endian(&file[20]);
   if (width < 1 || height < 1 || width > max_image_side || height > max_image_side) {
-    fail<DataError>("{}: byte 16: claims {} x {} pixels; allowed are 1 to {} per side", path, width,
+    fail<DataError>("{}: byte 16: claims {} x {} pixels; 1 to {} per side are allowed", path, width,
                     height, max_image_side);
   }
   const std::int64_t row_bytes = (width * colour.samples * file[24] + 7) / 8;

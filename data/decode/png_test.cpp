@@ -307,7 +307,7 @@ TEST(Png, AllocatesNothingForALyingHeader) {
   };
   testing_support::forget_allocations();
   EXPECT_THAT(refused(9000, 9000), HasSubstr("bytes cannot hold them"));
-  EXPECT_THAT(refused(0x7fffffff, 0x7fffffff), HasSubstr("allowed are 1 to 16384"));
+  EXPECT_THAT(refused(0x7fffffff, 0x7fffffff), HasSubstr("1 to 16384 per side are allowed"));
   EXPECT_THAT(refused(0, 4), HasSubstr("claims 0 x 4"));
   EXPECT_LT(testing_support::largest_allocation_bytes(), 10'000U);
 }

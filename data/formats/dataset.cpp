@@ -56,8 +56,8 @@ FirstSample first_readable(const Dataset& dataset) {
 void check_image_shape(const Shape& shape, const std::string& path) {
   if (shape.rank() != 3 || shape[0] < 1 || shape[1] < 1 || shape[2] < 1 || shape[2] > 3)
     fail<DataError>(
-        "{}: has images of shape {}; must be [height, width, channels], sides from 1 and 1 to 3 "
-        "channels",
+        "{}: has images of shape {}; must be [height, width, channels], with sides of at least 1 "
+        "and 1 to 3 channels",
         path, shape.text());
 }
 

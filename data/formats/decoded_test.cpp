@@ -97,7 +97,7 @@ TEST_F(IdxSet, RefusesLyingHeaders) {
   EXPECT_THAT(refusal(idx_file({0x803, 3, 0, 3}, {}), labels()),
               HasSubstr("claims images of 0 x 3"));
   EXPECT_THAT(refusal(idx_file({0x803, 3, 70000, 3}, {}), labels()),
-              HasSubstr("allowed are 1 to 16384"));
+              HasSubstr("1 to 16384 per side are allowed"));
   EXPECT_THAT(refusal(idx_file({0x801, 3, 2, 3}, {}), labels()),
               AllOf(HasSubstr("begins with 0x00000801"), HasSubstr("0x00000803")));
   EXPECT_THAT(refusal(images(2), labels()), HasSubstr("has 2 images, but there are 3 labels"));

@@ -177,7 +177,7 @@ void read_images(const std::string& path, const OpenOptions& options, MemoryPart
   const std::int64_t height = file.word();
   const std::int64_t width = file.word();
   if (height < 1 || width < 1 || height > max_image_side || width > max_image_side) {
-    fail<DataError>("{}: byte 8: claims images of {} x {}; allowed are 1 to {} per side", path,
+    fail<DataError>("{}: byte 8: claims images of {} x {}; 1 to {} per side are allowed", path,
                     height, width, max_image_side);
   }
   const std::uint64_t bytes = count * static_cast<std::uint64_t>(height * width);

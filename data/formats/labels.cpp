@@ -196,7 +196,7 @@ LabelledFolder from_class_folders(const std::string& folder, const std::vector<E
     if (!entry.folder && (entry.name.ends_with(".csv") || entry.name.ends_with(".json")))
       fail<DataError>(
           "{}/{}: is a file next to class folders; if it has the labels, write them as lines "
-          "name,label to labels.csv beside the images (docs/data.md), else move it elsewhere",
+          "name,label to labels.csv next to the images (docs/data.md), else move it elsewhere",
           folder, entry.name);
     if (!entry.folder) {
       fail<DataError>(

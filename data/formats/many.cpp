@@ -82,7 +82,7 @@ std::vector<std::string> read_class_names(const std::string& folder) {
     names.emplace_back(line);
   }
   if (names.empty() || names.size() > max_array_classes)
-    fail<DataError>("{}: names {} classes; allowed are 1 to {}", path, names.size(),
+    fail<DataError>("{}: names {} classes; 1 to {} are allowed", path, names.size(),
                     max_array_classes);
   return names;
 }
@@ -154,7 +154,7 @@ Shape image_shape_of(std::uint64_t height, std::uint64_t width, std::uint64_t ch
                      const std::string& where) {
   constexpr auto max_side = static_cast<std::uint64_t>(max_image_side);
   if (height < 1 || width < 1 || height > max_side || width > max_side)
-    fail<DataError>("{}: has images of {} x {}; allowed are 1 to {} per side", where, height, width,
+    fail<DataError>("{}: has images of {} x {}; 1 to {} per side are allowed", where, height, width,
                     max_side);
   if (channels != 1 && channels != 3)
     fail<DataError>("{}: has images of {} channels; must be 1 (gray) or 3 (RGB)", where, channels);

@@ -43,7 +43,7 @@ class HeaderParser {
       }
     }
     skip_spaces();
-    if (at_ != text_.size()) refuse("has more after its dict");
+    if (at_ != text_.size()) refuse("has extra data after its dict");
     if (!type_ || !order_ || !shape_)
       refuse(fmt::format("lacks the key '{}'", !type_    ? "descr"
                                                : !order_ ? "fortran_order"
@@ -157,8 +157,8 @@ NpyArray read_npy_header(const MappedFile& file) {
     fail<DataError>("{}: is not a .npy file; write it with numpy.save", path);
   const int version = head[6];
   if (version < 1 || version > 3 || head[7] != 0)
-    fail<DataError>("{}: byte 6: .npy version {}.{}; supported are 1.0, 2.0 and 3.0", path, version,
-                    head[7]);
+    fail<DataError>("{}: byte 6: .npy version {}.{}; versions 1.0, 2.0 and 3.0 are supported", path,
+                    version, head[7]);
   const std::uint64_t begin = version == 1 ? 10 : 12;
   std::uint64_t length = std::uint64_t{head[8]} | std::uint64_t{head[9]} << 8;
   if (version > 1 && head.size() == 12)

@@ -89,7 +89,7 @@ TEST_F(Npy, RefusesHeadersByNameAndByte) {
   EXPECT_THAT(with("'|u1'", "(4,)", "Maybe"), HasSubstr("neither True nor False"));
   EXPECT_THAT(with("'|u1'", "(-4,)"), HasSubstr("an invalid shape"));
   EXPECT_THAT(with("'|u1'", "(4"), HasSubstr("no ')' here"));
-  EXPECT_THAT(with("'|u1'", "(4,)", "False", " more"), HasSubstr("more after its dict"));
+  EXPECT_THAT(with("'|u1'", "(4,)", "False", " more"), HasSubstr("extra data after its dict"));
   EXPECT_THAT(with("'|u1', 'descr': '|u1'", "(4,)"), HasSubstr("has the key 'descr'"));
   EXPECT_THAT(with("'|u1'", "(3,)"), HasSubstr("announces (3) of 1 bytes each, but 4 bytes"));
   EXPECT_THAT(with("'|u1'", "(5,)"), HasSubstr("copy it again"));

@@ -73,8 +73,8 @@ class Collector {
   void add_image(const TarMember& member) {
     if (image_) refuse("has two images");
     if (member.bytes > max_encoded_bytes)
-      refuse(
-          fmt::format("has an image of {} bytes, allowed are {}", member.bytes, max_encoded_bytes));
+      refuse(fmt::format("has an image of {} bytes, at most {} are allowed", member.bytes,
+                         max_encoded_bytes));
     image_ = {member.offset, static_cast<std::uint32_t>(member.bytes)};
     shard_.jpeg = shard_.jpeg || has_jpeg_name(member.name);
   }

@@ -76,8 +76,8 @@ TokenFile open_llmc_tokens(std::shared_ptr<const MappedFile> file,
         "{}: byte 0: has llm.c's magic number {}, which is not that of tokens ({} or {})", path,
         magic, kinds[0].magic, kinds[1].magic);
   if (version != kind->version)
-    fail<DataError>("{}: byte 4: version {} of magic number {}; supported is {}", path, version,
-                    magic, kind->version);
+    fail<DataError>("{}: byte 4: version {} of magic number {}; only version {} is supported", path,
+                    version, magic, kind->version);
   if (tokens < 1) fail<DataError>("{}: byte 8: the header announces {} tokens", path, tokens);
   const auto count = static_cast<std::uint64_t>(tokens);
   const std::uint64_t bytes = llmc_header_bytes + count * size_bytes(kind->type);
@@ -219,8 +219,8 @@ void note_reading(const TokenData& data, const TokenOptions& options) {
   const TokenSet& first = data.train.size() > 0 ? data.train : data.val;
   if (!options.note || tokens * size_bytes(first.type()) < options.noted_bytes) return;
   options.note(
-      fmt::format("{}: neither it nor a tokenizer.json beside it says how large the vocabulary is: "
-                  "reading all {} tokens for the largest id",
+      fmt::format("{}: neither the file nor a tokenizer.json next to it says how large the "
+                  "vocabulary is: reading all {} tokens for the largest id",
                   first.path(), grouped(tokens)));
 }
 

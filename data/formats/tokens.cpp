@@ -61,8 +61,9 @@ TokenSet::TokenSet(std::vector<Part> parts, TokenFormat format, StoredType type,
     : parts_(std::move(parts)), format_(format), type_(type), vocabulary_(vocabulary) {
   if ((type != StoredType::u16 && type != StoredType::u32) || vocabulary < 1 ||
       vocabulary > std::int64_t{1} << 31)
-    fail<UsageError>("tokens of {} and a vocabulary of {}; they are U16 or U32, below 2^31",
-                     warpstep::name(type), vocabulary);
+    fail<UsageError>(
+        "tokens of {} and a vocabulary of {}; tokens must be U16 or U32, the vocabulary 1 to 2^31",
+        warpstep::name(type), vocabulary);
   for (const Part& part : parts_) {
     begins_.push_back(size_);
     size_ += part.size;
@@ -117,7 +118,7 @@ TokenSet TokenSet::below(std::int64_t vocabulary) const {
 
 TokenSet TokenSet::part(std::uint64_t begin, std::uint64_t size) const {
   if (begin > size_ || size > size_ - begin)
-    fail<UsageError>("{}: has {} tokens, no part of {} from number {} on", path(), size_, size,
+    fail<UsageError>("{}: has {} tokens, too few for {} from number {} on", path(), size_, size,
                      begin);
   std::vector<Part> parts;
   each_run(begin, size,

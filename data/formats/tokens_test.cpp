@@ -355,8 +355,8 @@ TEST_F(Tokens, RefusesBrokenBinFiles) {
   EXPECT_THAT(bin_refusal(llmc(20240326, 3, 1, Narrow{1})),
               HasSubstr("byte 0: has llm.c's magic number 20240326, which is not that of tokens"));
   EXPECT_THAT(bin_refusal(llmc(20240520, 2, 1, Narrow{1})),
-              HasSubstr("byte 4: version 2 of magic number 20240520; supported is 1"));
-  EXPECT_THAT(bin_refusal(llmc(20240801, 1, 1, Wide{1})), HasSubstr("supported is 7"));
+              HasSubstr("byte 4: version 2 of magic number 20240520; only version 1 is supported"));
+  EXPECT_THAT(bin_refusal(llmc(20240801, 1, 1, Wide{1})), HasSubstr("only version 7 is supported"));
   EXPECT_THAT(bin_refusal(llmc(20240520, 1, 0, Narrow{})), HasSubstr("announces 0 tokens"));
   EXPECT_THAT(bin_refusal(llmc(20240520, 1, -1, Narrow{})), HasSubstr("announces -1 tokens"));
   EXPECT_THAT(bin_refusal(llmc(20240520, 1, 3, Narrow{1, 2})),

@@ -170,7 +170,7 @@ std::string caught_text() {
   } catch (const std::exception& error) {
     return error.what();
   } catch (...) {
-    return "an exception that is no std::exception was thrown";
+    return "an exception that is not a std::exception was thrown";
   }
 }
 

@@ -350,7 +350,7 @@ TEST(Loader, ReportsWhatIsNoStandardException) {
     loader.next();
     loader.next();
     EXPECT_THAT(message_of([&] { loader.next(); }),
-                HasSubstr("memory: an exception that is no std::exception was thrown (epoch 1, "
+                HasSubstr("memory: an exception that is not a std::exception was thrown (epoch 1, "
                           "step 3)"))
         << where;
   }

@@ -347,7 +347,7 @@ class ColourJitter final : public Transform {
 };
 
 const TransformKind rand_augment("randaugment", "randaugment[=OPERATIONS:MAGNITUDE]",
-                                 "2 of 14 operations of magnitude 9 of 0 to 30",
+                                 "2 of 14 operations, at magnitude 9 of 30",
                                  [](const TransformArguments& a) {
                                    a.most(2, {});
                                    const auto count = a.count() > 0 ? a.whole(0, 1, 14) : 2,

@@ -227,7 +227,7 @@ TEST(Augment, IsLeftOutOfEvaluationAndKeptInText) {
   EXPECT_EQ(augmented("colour-jitter=0:0:0:0", Draw(1, 0, 7)), golden_image(11 * 12 * 3));
 }
 
-// The box has the share 1 - weight of the row; beside mixup each takes half of the rows.
+// The box has the share 1 - weight of the row; with mixup each takes half of the rows.
 TEST(Augment, CutmixWeighsByTheAreaOfItsBox) {
   const ImageExtent row{30, 50};
   int boxes = 0, mixed = 0;

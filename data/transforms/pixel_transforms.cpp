@@ -216,12 +216,13 @@ const TransformKind mixup("mixup", "mixup=ALPHA",
                             a.most(1, {});
                             return TransformPtr(std::make_shared<Mixup>(a.number(0, 0.01, 4)));
                           });
-const TransformKind cutmix("cutmix", "cutmix=ALPHA",
-                           "a box of each row is its neighbour's; beside mixup each by halves",
-                           [](const TransformArguments& a) {
-                             a.most(1, {});
-                             return TransformPtr(std::make_shared<Cutmix>(a.number(0, 0.01, 4)));
-                           });
+const TransformKind cutmix(
+    "cutmix", "cutmix=ALPHA",
+    "a box of each row is its neighbour's; with mixup, each row gets one of the two",
+    [](const TransformArguments& a) {
+      a.most(1, {});
+      return TransformPtr(std::make_shared<Cutmix>(a.number(0, 0.01, 4)));
+    });
 
 }  // namespace
 }  // namespace warpstep::data

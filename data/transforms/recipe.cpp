@@ -37,7 +37,7 @@ TransformPtr parse(std::string_view part) {
     found = kind;
   }
   if (found) return found->make(TransformArguments(part, found->usage));
-  fail<UsageError>("transform '{}' is not known; known are {}{}", wanted, fmt::join(known, ", "),
+  fail<UsageError>("transform '{}' is not known; there are {}{}", wanted, fmt::join(known, ", "),
                    suggestion(wanted, known));
 }
 

@@ -229,7 +229,7 @@ PackSummary pack(const std::string& from, const std::string& out, const PackOpti
     sets.emplace_back(split, open(from, split));
     const std::string& images = sets.back().second->path();
     if (is_folder(images) && is_inside(out, images))
-      fail<UsageError>("{}: is inside of {}, whose files are the data; choose another folder", out,
+      fail<UsageError>("{}: is inside {}, whose files are the data; choose another folder", out,
                        images);
     progress.all += sets.back().second->size();
   }

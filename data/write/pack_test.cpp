@@ -207,7 +207,7 @@ TEST_F(Pack, RefusesAnOutAmongTheImages) {
   const std::string unsplit = from_ + "/train";
   const auto before = names_in(unsplit);
   EXPECT_THAT(message_of<UsageError>([&] { pack(unsplit, unsplit + "/packed"); }),
-              HasSubstr("/train/packed: is inside of " + unsplit));
+              HasSubstr("/train/packed: is inside " + unsplit));
   EXPECT_EQ(names_in(unsplit), before);
 }
 

@@ -334,8 +334,8 @@ void require_drawn(const std::string& split) {
     if (entry.is_directory() ||
         (!is_drawn(name) && name != "labels.pkl" && !name.starts_with(".labels.pkl.tmp-")))
       fail<DataError>(
-          "{}: is not of the generated set, which would be replaced with its folder; "
-          "move it away, or name another OUT",
+          "{}: does not belong to the generated set, which would be replaced with its folder; move "
+          "it away, or name another OUT",
           entry.path().string());
   }
 }

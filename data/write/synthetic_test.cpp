@@ -137,7 +137,8 @@ TEST(MakeSet, LeavesWhatItDidNotMakeAlone) {
     const TemporaryFolder made;
     make_dataset(made.path(), {1, 1, 0, 1}, nullptr);
     put(made / mine, std::string("x"));
-    EXPECT_THAT(refusal(other, made.path()), HasSubstr("is not of the generated set")) << mine;
+    EXPECT_THAT(refusal(other, made.path()), HasSubstr("does not belong to the generated set"))
+        << mine;
     EXPECT_TRUE(std::filesystem::exists(made / mine));
     EXPECT_EQ(make_dataset(made.path(), {1, 1, 0, 1}, nullptr), Made::already_there);
   }

@@ -110,7 +110,7 @@ TEST_F(DataCommand, CountsImagesThatExifSaysToTurn) {
   EXPECT_THAT(run("info " + (folder_ / "set")).out, Not(HasSubstr("EXIF")));
   put(folder_ / "set/train/a/2.jpg", testing::with_segment(jpeg, testing::exif_segment(6, true)));
   EXPECT_THAT(run("info " + (folder_ / "set")).out,
-              HasSubstr("1 of these are JPEG files that EXIF says to turn or mirror"));
+              HasSubstr("1 of these are JPEG files with an EXIF orientation other than normal"));
   const auto json = nlohmann::json::parse(run("info --json " + (folder_ / "set")).out);
   EXPECT_EQ(json["train"]["with_orientation"], 1);
 }

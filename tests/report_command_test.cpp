@@ -56,7 +56,7 @@ TEST_F(ReportCommand, NeedsNoPage) {
   EXPECT_EQ(json.code, 0);
   EXPECT_EQ(nlohmann::json::parse(json.text).at("tables").at("steps").size(), 2U);
   EXPECT_THAT(run_command("report", run.string(), true).text,
-              AllOf(HasSubstr("warning: no page"), Not(HasSubstr("wrote"))));
+              AllOf(HasSubstr("warning: the page was not written"), Not(HasSubstr("wrote"))));
   const std::string named = run.string() + " -o " + (run / "report.html").string();
   EXPECT_EQ(run_command("report", named, false).code, 1);
   EXPECT_THAT(run_command("report", named, true).text, HasSubstr("report.html: is a directory"));

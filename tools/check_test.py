@@ -66,7 +66,7 @@ class Check(unittest.TestCase):
         code, printed = self.main("--quick", "--tier", "asan", "--tier", "tsan")
         self.assertEqual((code, "--quick leaves out every tier of --tier" in printed), (2, True), printed)
         code, printed = self.main("--tier", "gpu")
-        self.assertEqual((code, "no test ran, which is no success" in printed), (1, True), printed)
+        self.assertEqual((code, "no test ran, which counts as a failure" in printed), (1, True), printed)
         self.assertTrue(printed.endswith("0 passed, 0 failed, 3 skipped\n"), printed)
 
     def test_an_orphan_that_ended_is_gone(self):

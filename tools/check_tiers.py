@@ -226,7 +226,7 @@ def why_not(tier, counts):
     if tier.name == "gpu" and (missing := cuda_device_missing()):
         return missing
     if tier.name == "cpu-sse41" and platform.machine() != "x86_64":
-        return "this is no x86-64 CPU, so the tier cpu already ran with its only instruction set"
+        return "this is not an x86-64 CPU, so the tier cpu already ran with its only instruction set"
     if tier.name == "cpu-avx2" and not has_avx512():
         return "this CPU has no AVX-512, so the tier cpu already ran with AVX2 or less"
     if tier.name == "cpu-avx512-bf16" and not has_amx():
@@ -412,7 +412,7 @@ def main():
         total.skipped += result.skipped
     say(f"\n{'everything' if not (arguments.quick or arguments.tier) else 'done'} in {time.monotonic() - began:.0f} s")
     if not total.failed and not total.passed:
-        say("no test ran, which is no success")
+        say("no test ran, which counts as a failure")
     say(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     sys.exit(1 if total.failed or not total.passed else 0)
 

@@ -213,7 +213,7 @@ TEST_F(Best, IsLeftOutOnRequest) {
   EXPECT_THAT(no.err, HasSubstr("--checkpoint first: there is no such file"));
   const Ended of_file = run({"eval", checkpoints(out_).back().string(), "--checkpoint", "best"});
   EXPECT_EQ(of_file.exit_code, 2);
-  EXPECT_THAT(of_file.err, HasSubstr("--checkpoint best: goes with a run directory"));
+  EXPECT_THAT(of_file.err, HasSubstr("--checkpoint best: needs a run directory"));
   train({"train", "--resume", out_, "--epochs", "3"});
   EXPECT_FALSE(fs::exists(best_)) << "the run's own options count";
 }

@@ -136,7 +136,7 @@ TEST_F(TrainOnCuda, MixesRowsAndPutsUpWithBrokenSamples) {
   const Json loader = read_json(a_ + "/config.json")["loader"];
   EXPECT_EQ(loader["tier"], "mapped");
   EXPECT_THAT(loader["tier_because"].get<std::string>(),
-              HasSubstr("not every image can be decoded"));
+              HasSubstr("some images are broken or unlike the others"));
   train(more(b_, "decoded"));
   EXPECT_TRUE(tensors(checkpoints(a_).back()) == tensors(checkpoints(b_).back()));
   // The copier runs ahead of the steps; errors that it meets there do not belong to the run.

@@ -192,15 +192,18 @@ TEST_F(Loading, SaysWhatAnEvaluationLeavesOut) {
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_EQ(Json::parse(ended.out)["images"], 59);
     EXPECT_EQ(Json::parse(ended.out)["bad_rows"], 5);
-    EXPECT_THAT(ended.err,
-                AllOf(HasSubstr(file_name(5) + ": "), HasSubstr(file_name(41) + ": "),
-                      Not(HasSubstr(file_name(50))),
-                      HasSubstr("note: 5 of 64 images could not be decoded and are in no figure; "
-                                "the first 3 are above")));
+    EXPECT_THAT(
+        ended.err,
+        AllOf(HasSubstr(file_name(5) + ": "), HasSubstr(file_name(41) + ": "),
+              Not(HasSubstr(file_name(50))),
+              HasSubstr(
+                  "note: 5 of 64 images could not be decoded and are not counted in any figure; "
+                  "the first 3 are above")));
   }
   const Ended part = run({"eval", a_, "--limit-batches", "1"});  // of 32
-  EXPECT_THAT(part.err,
-              HasSubstr("note: 1 of 32 images could not be decoded and is in no figure\n"));
+  EXPECT_THAT(
+      part.err,
+      HasSubstr("note: 1 of 32 images could not be decoded and is not counted in any figure\n"));
   const std::string hostile = folder_ / "\x1b[31m\n";
   std::filesystem::copy(data_, hostile, std::filesystem::copy_options::recursive);
   const Ended shown = run({"eval", a_, "--data", hostile, "--data-errors", "skip"});
@@ -457,7 +460,7 @@ TEST_F(Loading, RefusesWhatCannotBeMeant) {
               AllOf(HasSubstr("randaugment"), HasSubstr("--tier auto")));
   EXPECT_THAT(refused({"--memory", "10KiB"}), AllOf(HasSubstr("--memory"), HasSubstr("slots")));
   EXPECT_THAT(refused({"--memory", "lots"}), HasSubstr("for example 512MiB"));
-  EXPECT_THAT(refused({"--shuffle", "window:5"}), HasSubstr("from 32 on"));
+  EXPECT_THAT(refused({"--shuffle", "window:5"}), HasSubstr("of at least 32"));
   EXPECT_THAT(refused({"--normalize", "cpu", "--transforms", "mixup=1"}),
               HasSubstr("--normalize device"));
   EXPECT_THAT(refused({"--workers", "many"}), HasSubstr("--workers"));

@@ -77,12 +77,12 @@ TEST_F(Refuse, NamesThatDoNotExist) {
   const std::string among = data_ + "/train/run";
   const Ended among_images = run({"train", "mlp", "--data", data_, "--out", among});
   EXPECT_EQ(among_images.exit_code, 2);
-  EXPECT_THAT(among_images.err, HasSubstr("--out " + among + ": is inside of " + data_ + "/train"));
+  EXPECT_THAT(among_images.err, HasSubstr("--out " + among + ": is inside " + data_ + "/train"));
   EXPECT_FALSE(fs::exists(among));
   const Ended relative =
       run({"train", "mlp", "--data", data_, "--out", "run"}, {.folder = data_ + "/train"});
   EXPECT_EQ(relative.exit_code, 2);
-  EXPECT_THAT(relative.err, HasSubstr("--out run: is inside of " + data_ + "/train"));
+  EXPECT_THAT(relative.err, HasSubstr("--out run: is inside " + data_ + "/train"));
   EXPECT_FALSE(fs::exists(among));
   expect_refused(train({"--precision", "fp64"}), 2,
                  HasSubstr("'fp64'; there are fp32, tf32, bf16 and fp16"));
@@ -114,9 +114,9 @@ TEST_F(Refuse, LeavesAFolderOfImagesAsItIs) {
   };
   EXPECT_THAT(message({}), HasSubstr("--val-split 0.1"));
   EXPECT_THAT(message({"--val-split", "0.2", "--batch", "8"}),
-              HasSubstr("--out runs: is inside of ., whose files are the data"));
+              HasSubstr("--out runs: is inside ., whose files are the data"));
   EXPECT_THAT(message({"--val-split", "0.2", "--batch", "8", "--repeat", "2"}),
-              HasSubstr("--out runs: is inside of ., whose files are the data"));
+              HasSubstr("--out runs: is inside ., whose files are the data"));
 }
 
 TEST_F(Refuse, ValuesThatCannotBeMeant) {
@@ -141,8 +141,8 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
            {{"--log-every", "0"}, "--log-every: '0' is not a whole number from 1 to"},
            {{"--epochs", "0"}, "the run has no end: give --epochs N or --steps N"},
            {{"--allow-changed-data"}, "--allow-changed-data goes with --resume"},
-           {{"--lr", "-1"}, "--lr: '-1' is not a number from 0 on"},
-           {{"--lr", "nan"}, "--lr: 'nan' is not a number from 0 on"},
+           {{"--lr", "-1"}, "--lr: '-1' is not a number of at least 0"},
+           {{"--lr", "nan"}, "--lr: 'nan' is not a number of at least 0"},
            {{"--epsilon", "1e-39"}, "--epsilon: '1e-39' is not a number from 1e-30 to 1"},
            {{"--momentum", "0.9"}, "--momentum goes with --optimizer sgd, lars or rmsprop, and"},
            {{"--warmup-steps", "99", "--steps", "8"},
@@ -150,7 +150,7 @@ TEST_F(Refuse, ValuesThatCannotBeMeant) {
            {{"--mean", "0.5", "0.5", "0.5"}, "--mean without --std: --mean and --std are given"},
            {{"--std", "0.5", "0.5", "0.5"}, "--std without --mean: --mean and --std are given"},
            {{"--std", "0"}, "--std: '0' is not a number above 0"},
-           {{"--mean", "127", "127", "127"}, "--mean: '127' is above 1; it is of x/255: 0.498"},
+           {{"--mean", "127", "127", "127"}, "--mean: '127' is above 1; give that of x/255: 0.498"},
            {{"--mean", "0.5,0.5", "--std", "0.5"},
             "the images have 3 channels, but --mean has 2 and --std 1 values; give one for each"}})
     expect_refused(train(c.more), 2, HasSubstr(c.message));

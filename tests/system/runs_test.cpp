@@ -47,7 +47,7 @@ TEST(Models, OfAPluginMayNameNoSize) {
                                          plugin,    "--device", "cpu"};
   const Ended refused = run(explain);
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("no-size: the model names no size of its images; give one, "
+  EXPECT_THAT(refused.err, HasSubstr("no-size: the model has no default image size; give one: "
                                      "--image PIXELS"));
   EXPECT_EQ(run(with(explain, "--image", "12")).exit_code, 0);
 }
@@ -260,7 +260,7 @@ TEST_F(Runs, PredictAsTheyEvaluate) {
   const std::string best = folder_ / "runs/lr1e-2";
   const Ended ended = run({"predict", best, data_ + "/train", "--top", "2", "--json"});
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("1 file passed over"));  // labels.pkl
+  EXPECT_THAT(ended.err, HasSubstr("1 file skipped"));  // labels.pkl
   const Json predictions = Json::parse(ended.out);
   std::int64_t correct = 0;
   for (const Json& one : predictions) {
@@ -362,7 +362,7 @@ TEST(Confusion, OfManyClassesIsAList) {
   std::ranges::sort(pairs);
   expected += "most often confused:\n";
   for (const auto& [count, i, j] : std::span(pairs).first(20))
-    expected += fmt::format("  class{:02} taken for class{:02}: {}\n", i, j, -count);
+    expected += fmt::format("  class{:02} predicted as class{:02}: {}\n", i, j, -count);
   EXPECT_THAT(run({"eval", out, "--confusion"}).out, testing::EndsWith("\n\n" + expected));
 }
 
@@ -564,7 +564,7 @@ TEST(ValSplit, TrainsAFolderWithoutTestImages) {
   const Ended ended = run(with(short_run(data, out), "--val-split", "0.1"));
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.err, AllOf(HasSubstr("174 training and 18 test images"),
-                               HasSubstr("1 file of the training data passed over: README.md")));
+                               HasSubstr("1 file of the training data skipped: README.md")));
   const Json measured = Json::parse(run({"eval", out, "--json"}).out);
   EXPECT_EQ(measured["images"], 18);
   EXPECT_EQ(measured["accuracy"], read_json(out + "/summary.json")["test"]["accuracy"]);

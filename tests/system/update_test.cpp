@@ -158,7 +158,7 @@ TEST_F(UpdateOptions, WhatCannotBeMeantIsRefused) {
            {{"--accumulate", "0"}, "'0' is not a whole number from 1 to"},
            {{"--accumulate", "100", "--steps", "4"},
             "--accumulate 100 is longer than the run of 4 steps: it would never update"},
-           {{"--clip-norm", "-1"}, "'-1' is not a number from 0 on"},
+           {{"--clip-norm", "-1"}, "'-1' is not a number of at least 0"},
            {{"--loss", "mse"}, "'mse' is not one of cross_entropy, nll"},
            {{"--optimizer", "lars", "--trust", "0"}, "nothing but biases would be trained"},
            {{"--warmup-steps", "3", "--accumulate", "4", "--steps", "10"},
@@ -181,8 +181,8 @@ TEST_F(UpdateOptions, ALossThatIsNoneOfLogProbabilitiesIsNotedOnce) {
   const Ended raw = run(with(short_run(data_, out_), "--loss", "nll"));
   ASSERT_EQ(raw.exit_code, 0) << raw.err;
   EXPECT_EQ(noted(raw), 1U) << raw.err;
-  EXPECT_THAT(raw.err, ContainsRegex("note: the loss is -[0-9.]+ in step [0-9]+, and of "
-                                     "log-probabilities it cannot be below 0: the outputs of mlp"));
+  EXPECT_THAT(raw.err, ContainsRegex("note: the loss is -[0-9.]+ in step [0-9]+, but that of "
+                                     "log-probabilities cannot be below 0: the outputs of mlp"));
   EXPECT_EQ(noted(run(short_run(data_, folder_ / "usual"))), 0U);
 }
 

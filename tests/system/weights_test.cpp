@@ -326,7 +326,7 @@ TEST_F(Weights, RefusesWhatCannotBeMeant) {
   expect_refused({"eval", run_, "--logits", logits_, "--data-errors", "mask"}, 2,
                  HasSubstr("add --data-errors fail"));
   expect_refused({"weights", "export", run_, folder_ / "export"}, 2,
-                 HasSubstr("transformers have no model like mlp; for PyTorch: warpstep weights"));
+                 HasSubstr("transformers has no equivalent of mlp; for PyTorch: warpstep weights"));
   expect_refused({"weights", "convert", weights_, weights_}, 2, HasSubstr("is the input file"));
   expect_refused({"weights", "convert", weights_, out, "--rename", "fc3"}, 2,
                  HasSubstr("--rename fc3: is not OLD=NEW"));

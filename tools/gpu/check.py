@@ -175,9 +175,9 @@ def parse(words):
     parser.add_argument("--quick", action="store_true", help="short benchmarks, no compute-sanitizer")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="end within this time, with results of what ran")
     parser.add_argument("--jobs", type=int, metavar="N",
-                        help="processes of a step's tests at once; timing steps run alone. Default: one per core and 2 GiB of "
+                        help="processes that run a step's tests at once; timing steps run alone. Default: one per core and 2 GiB of "
                              "the device, at most 16; half of it for sanitizers")
-    parser.add_argument("--only", metavar="STEPS", help="these steps, by comma; the beginning of a name is enough")
+    parser.add_argument("--only", metavar="STEPS", help="these steps, separated by commas; the beginning of a name is enough")
     parser.add_argument("--skip", metavar="STEPS", help="not these steps")
     parser.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
     parser.add_argument("--list", action="store_true", help="print the steps, their times on an H200, and their limits")
@@ -194,7 +194,7 @@ def parse(words):
         if not os.path.exists(arguments.emulate):
             parser.error(f"--emulate: {arguments.emulate} does not exist")
     if arguments.budget is not None and not arguments.budget > 0:
-        parser.error(f"--budget: {arguments.budget:g} s are no time")
+        parser.error(f"--budget: {arguments.budget:g} s is not above 0")
     if arguments.jobs is not None and arguments.jobs < 1:
         parser.error(f"--jobs: {arguments.jobs} is less than 1")
     arguments.processes = arguments.jobs or 1  # of test programs, once the device is known: machine.processes()

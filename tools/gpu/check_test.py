@@ -90,7 +90,7 @@ class GpuCheck(standins.Staged):
         for seconds in ("0", "-1", "nan"):
             with contextlib.redirect_stderr(io.StringIO()) as words:
                 self.assertEqual(self.run_it("--budget", seconds), (2, "", None))
-            self.assertIn("are no time", words.getvalue())
+            self.assertIn("is not above 0", words.getvalue())
 
     def test_the_documentation_has_every_step(self):
         """docs/gpu.md: "`pytorch-cifar10cnn`, `-gpt2`" and "`models` to `ops`"."""

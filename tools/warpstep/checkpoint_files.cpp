@@ -107,7 +107,7 @@ fs::path newest_checkpoint(const fs::path& run) {
 fs::path chosen_checkpoint(const fs::path& run, std::string_view which) {
   if (which == "last") return newest_checkpoint(run);
   if (!fs::is_directory(run))
-    fail<UsageError>("--checkpoint {}: goes with a run directory, and {} is not one", which,
+    fail<UsageError>("--checkpoint {}: needs a run directory, but {} is not one", which,
                      run.string());
   if (which == "best") {
     if (fs::exists(run / best_name)) return run / best_name;
@@ -119,8 +119,8 @@ fs::path chosen_checkpoint(const fs::path& run, std::string_view which) {
   for (const fs::path& path : {run / which, fs::path(which)})
     if (fs::is_regular_file(path)) return path;
   fail<DataError>(
-      "--checkpoint {}: there is no such file, nor one of that name in {}; say best, "
-      "last or a file",
+      "--checkpoint {}: there is no such file, nor one of that name in {}; give best, last or a "
+      "file",
       which, run.string());
 }
 

@@ -59,7 +59,7 @@ Check number_within(const std::string& bounds, const std::string& range,
             if (is_number && std::isfinite(value) && is_within(value))
               return std::abs(value) <= most
                          ? std::string()
-                         : fmt::format("'{}' is too large: {:.2g} is the most", text, most);
+                         : fmt::format("'{}' is too large: the maximum is {:.2g}", text, most);
             return fmt::format("'{}' is not a number{}", text, bounds);
           },
           range};
@@ -123,7 +123,7 @@ Check finite_number() {
 }
 
 Check number_from_zero() {
-  return number_within(" from 0 on", "at least 0", [](double value) { return value >= 0; });
+  return number_within(" of at least 0", "at least 0", [](double value) { return value >= 0; });
 }
 
 Check class_weight() {
@@ -382,8 +382,8 @@ void add(CLI::App& parent, const Spec& spec, std::vector<std::pair<const CLI::Ap
                              config.results().back(), path);
           config.add_result(path);
         },
-        "read options from a TOML file, or those of the run whose config.json it is; the command "
-        "line wins");
+        "read options from a TOML file, or from a run's config.json; the command line takes "
+        "precedence");
     option->trigger_on_parse()->configurable(false)->check(regular_file)->type_name("FILE");
   }
   app.set_help_flag("-h,--help", "print this help and exit");  // again: at the end of its group

@@ -254,9 +254,9 @@ TEST(Program, SaysWhatIsWrongWithAValueInItsOwnWords) {
            {{"--coats", "2.0"}, "--coats: '2.0' is not written as a whole number from 1 to 9"},
            {{"--layers", "99999999999999999999"},
             "--layers: '99999999999999999999' is not a whole number from 0 to 1000000000000"},
-           {{"--price", "-1"}, "--price: '-1' is not a number from 0 on"},
-           {{"--price", "nan"}, "--price: 'nan' is not a number from 0 on"},
-           {{"--price", "1e300"}, "--price: '1e300' is too large: 3.4e+38 is the most"}}) {
+           {{"--price", "-1"}, "--price: '-1' is not a number of at least 0"},
+           {{"--price", "nan"}, "--price: 'nan' is not a number of at least 0"},
+           {{"--price", "1e300"}, "--price: '1e300' is too large: the maximum is 3.4e+38"}}) {
     std::vector<const char*> arguments{"paint", "house"};
     arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());
     const Outcome outcome = run(arguments);

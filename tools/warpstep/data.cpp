@@ -124,7 +124,7 @@ std::string size_text(const Json& set) {
 
 // Files of a folder that are no samples.
 void print_passed_over(const std::vector<std::string>& names) {
-  if (!names.empty()) fmt::print("  passed over: {}\n", printable(data::first_few(names)));
+  if (!names.empty()) fmt::print("  skipped: {}\n", printable(data::first_few(names)));
 }
 
 void print(const std::string& split, const Json& set) {
@@ -146,13 +146,13 @@ void print(const std::string& split, const Json& set) {
              numbers(set["std"]), set["statistics_samples"].get<std::uint64_t>());
   if (set.contains("with_alpha"))
     fmt::print(
-        "  {} of these have an alpha channel or transparent colour; train --alpha decides about "
-        "it\n",
+        "  {} of these have an alpha channel or transparent colour; train --alpha chooses how to "
+        "treat it\n",
         set["with_alpha"].get<std::uint64_t>());
   if (set.contains("with_orientation"))
     fmt::print(
-        "  {} of these are JPEG files that EXIF says to turn or mirror: pixels are read as they "
-        "are stored; mogrify -auto-orient turns them\n",
+        "  {} of these are JPEG files with an EXIF orientation other than normal: pixels are read "
+        "as they are stored; mogrify -auto-orient turns them\n",
         set["with_orientation"].get<std::uint64_t>());
   if (set.contains("passed_over"))
     print_passed_over(set["passed_over"].get<std::vector<std::string>>());

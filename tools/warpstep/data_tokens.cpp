@@ -127,9 +127,8 @@ Run declare_data_tokenize(Parser parser) {
               .most = 1 << 29});
   parser.add({.name = "--tokenizer",
               .variable = &options->tokenizer,
-              .help =
-                  "gpt2 (needs --merges), bpe (trained on the text, or by --merges), char, byte, "
-                  "or a tokenizer.json",
+              .help = "gpt2 (needs --merges), bpe (trained on the text, or given by --merges), "
+                      "char, byte, or a tokenizer.json",
               .type = "NAME"});
   parser.add({.name = "--merges",
               .variable = &options->merges,
@@ -137,11 +136,11 @@ Run declare_data_tokenize(Parser parser) {
               .type = "FILE"});
   parser.add({.name = "--vocab-size",
               .variable = &options->vocabulary,
-              .help = "size of a trained bpe's vocabulary, with 256 bytes and <|endoftext|>",
+              .help = "size of a trained bpe's vocabulary, including 256 bytes and <|endoftext|>",
               .check = in_range(257, 1 << 20)});
   parser.add({.name = "--val-fraction",
               .variable = &options->val_fraction,
-              .help = "part of the characters, from the end, for validation",
+              .help = "share of the characters, taken from the end, for validation",
               .check = number_up_to(1, false)});
   parser.add({.name = "--format",
               .variable = &options->stored_as,
@@ -175,7 +174,7 @@ Run declare_data_tokenize(Parser parser) {
     const bool is_trained = options->tokenizer == "bpe" && options->merges.empty();
     if (is_trained && summary.vocabulary < options->vocabulary)
       say("note: the vocabulary has {} tokens, fewer than --vocab-size {}: in the text that merges "
-          "are trained on no other pair of tokens occurs twice within a word\n",
+          "are trained on, no other pair of tokens within a word occurs twice\n",
           summary.vocabulary, options->vocabulary);
     return done;
   };

@@ -64,7 +64,7 @@ void check_logits_size(const Program& program, Source& source, std::uint64_t lim
   if (of_step * static_cast<double>(steps) <= most_bytes) return;
   const auto fits = static_cast<std::uint64_t>(most_bytes / of_step);
   fail<UsageError>(
-      "--logits would keep {:.1f} GiB, {} numbers for each of {}; 4 GiB are the most: {}",
+      "--logits would keep {:.1f} GiB, {} numbers for each of {}; the limit is 4 GiB: {}",
       of_step * static_cast<double>(steps) / (1 << 30), grouped(logits.shape.back()),
       source.is_text() ? "the tokens" : "the images",
       fits > 0 ? fmt::format("evaluate a part, --limit-batches {}", fits)
@@ -130,7 +130,7 @@ void print_confusion(const Confusion& counts, const std::vector<std::string>& cl
   fmt::print("most often confused:\n");
   for (std::size_t k = 0; k < std::min(pairs.size(), most_pairs); ++k) {
     const auto& [count, i, j] = pairs[k];
-    fmt::print("  {} taken for {}: {}\n", data::shown(classes[i]), data::shown(classes[j]),
+    fmt::print("  {} predicted as {}: {}\n", data::shown(classes[i]), data::shown(classes[j]),
                grouped(-count));
   }
 }
@@ -166,7 +166,7 @@ Subject subject_of(const Parser& parser, const EvalRequest& request) {
 void refuse_unread_val(const std::string& folder) {
   if (!has_unread_val(folder)) return;
   fail<UsageError>(
-      "--split val: {} has test/ and val/, of which evaluation reads test/; say --split test, or "
+      "--split val: {} has test/ and val/, of which evaluation reads test/; give --split test, or "
       "evaluate val/ as the test/ of another folder",
       folder);
 }
@@ -189,8 +189,8 @@ void refuse_other_part(const Parser& parser, const Subject& subject) {
         then->value("fingerprint", Json()) ==
             fmt::format("{:016x}", training.dataset->fingerprint()))
       fail<UsageError>(
-          "{}: the run has {}, and was trained on images of any other part of its data; leave the "
-          "option out",
+          "{}: the run has {}, so any other part of its data has images that it was trained on; "
+          "leave the option out",
           change.option, change.before);
   }
 }
@@ -226,7 +226,7 @@ void note_bad_rows(const std::vector<std::string>& messages, const Score& score)
   for (const std::string& message : std::span(messages).first(std::min(messages.size(), most)))
     say("{}\n", printable(message));
   const auto left_out = static_cast<std::int64_t>(messages.size());
-  say("note: {} of {} could not be decoded and {} in no figure{}\n", grouped(left_out),
+  say("note: {} of {} could not be decoded and {} not counted in any figure{}\n", grouped(left_out),
       counted(score.count + left_out, "image"), left_out == 1 ? "is" : "are",
       messages.size() > most ? fmt::format("; the first {} are above", most) : "");
 }
@@ -431,10 +431,9 @@ Run declare_eval(Parser parser) {
   parser.add({.name = "--check-numerics",
               .variable = &request->check_numerics,
               .help = check_numerics_help});
-  parser.add(
-      {.name = "--confusion",
-       .variable = &request->confusion,
-       .help = "also print the accuracy of each class and how often each was taken for another"});
+  parser.add({.name = "--confusion",
+              .variable = &request->confusion,
+              .help = "also print the accuracy of each class and the confusion matrix"});
   parser.add({.name = "--json", .variable = &request->json, .help = "print the result as JSON"});
   declare_run_options(parser, request->options, eval_only);
   parser.footer(

@@ -113,8 +113,8 @@ std::vector<ScaledStep> scaled_steps(const ExplainOptions& options, const Progra
   Roofline roofline = data_sheet_roofline(program.backend().describe(), options.run.precision);
   if (roofline.bytes_per_second <= 0 && options.step_ms == 0)
     fail<UsageError>(
-        "--world: how long does a step of one rank take? No data sheet is known of {}; give the "
-        "time that training has measured, --step-ms MS",
+        "--world: how long does a step of one rank take? No data sheet of {} is known; give the "
+        "time that training measured: --step-ms MS",
         program.backend().describe());
   if (roofline.bytes_per_second <= 0) roofline = {100, 1};  // only the calls' shares are used
   const auto floor = [&](const Node& node) {
@@ -135,7 +135,7 @@ std::vector<ScaledStep> scaled_steps(const ExplainOptions& options, const Progra
 
 std::string scaling_heading(const ExplainOptions& options, const ScaledStep& step) {
   return fmt::format(
-      "predicted for {} ranks that exchange {} GB/s each, {} us a message; a step of one rank "
+      "predicted for {} ranks that exchange {} GB/s each, {} us per message; a step of one rank "
       "takes {:.2f} ms ({})",
       options.world, options.interconnect, options.latency, 1e3 * step.of_one_rank,
       options.step_ms > 0 ? "--step-ms" : "its floor by the data sheet: give a measured --step-ms");
@@ -163,7 +163,7 @@ int explain_model(const ExplainOptions& options) {
   if (options.evaluate && model.is_text()) build.loss = plain_loss(std::move(build.loss));
   const bool names_image = model.image.rank() == 3;
   if (options.image == 0 && !model.is_text() && !names_image)
-    fail<UsageError>("{}: the model names no size of its images; give one, --image PIXELS",
+    fail<UsageError>("{}: the model has no default image size; give one: --image PIXELS",
                      model.name);
   if (options.image > 0 && !model.is_text())
     build.image = {options.image, options.image, names_image ? model.image[2] : 3};
@@ -237,7 +237,7 @@ Run declare_explain(Parser parser) {
               .check = number_from_zero()});
   parser.add({.name = "--latency",
               .variable = &options->latency,
-              .help = "with --world: us of a message between two ranks",
+              .help = "with --world: latency of a message between two ranks, in us",
               .check = number_from_zero()});
   parser.add({.name = "--step-ms",
               .variable = &options->step_ms,

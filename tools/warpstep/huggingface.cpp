@@ -112,7 +112,7 @@ Trained open_trained(const HuggingFaceExport& request) {
   const models::Model& model = models::find(info.model);  // one of a plugin is loaded by now
   if (model.table != models::gpt2_settings)
     fail<UsageError>(
-        "{}: transformers have no model like {}; for PyTorch: warpstep weights convert {} OUT "
+        "{}: transformers has no equivalent of {}; for PyTorch: warpstep weights convert {} OUT "
         "--drop-optimizer",
         trained.checkpoint.string(), info.model, shell_word(trained.checkpoint.string()));
   trained.settings = models::resolve_settings(model, stored.model_option);

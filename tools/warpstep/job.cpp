@@ -129,7 +129,7 @@ void note_small_windows(const RunOptions& options, const Source& training) {
 // What a model learns of one class.
 void note_single_class(const Source& training) {
   if (training.is_text() || training.dataset->classes().size() > 1) return;
-  say("the data have one class, {}: there is nothing to tell apart, and every accuracy is 100 %; "
+  say("the data have one class, {}: there is nothing to classify, and every accuracy is 100 %; "
       "classes are the folders of DIR/train, or the labels in a file (docs/data.md)\n",
       data::shown(training.dataset->classes().front()));
 }
@@ -150,7 +150,7 @@ void announce(const Job& job, const std::vector<std::string>& useless) {
       defaults_text(job.options, models::find(job.options.model).learning_rate);
   const int ranks = job.options.world().size;
   const std::string batch =
-      ranks > 1 ? fmt::format("{} ({} a rank)", job.options.batch * ranks, job.options.batch)
+      ranks > 1 ? fmt::format("{} ({} per rank)", job.options.batch * ranks, job.options.batch)
                 : fmt::format("{}", job.options.batch);
   say("optimiser: {}, batch {}{}\n", update_text(job.options), batch,
       defaults.empty() ? "" : "; at their defaults: " + defaults);
@@ -165,8 +165,8 @@ void announce(const Job& job, const std::vector<std::string>& useless) {
         job.options.accumulate);
   const auto updates = job.run_steps / job.options.accumulate;
   if (const double d = job.options.ema; d > 0 && static_cast<double>(updates) * (1 - d) < 1)
-    say("note: --ema {} averages the weights of some {} updates, and the run has {}: validation "
-        "will see little more than the weights that it begins with\n",
+    say("note: --ema {} averages the weights of about {} updates, but the run has {}: the average "
+        "that validation uses will still contain much of the initial weights\n",
         d, grouped(static_cast<std::uint64_t>(std::lround(1 / (1 - d)))), grouped(updates));
   if (job.options.patience > 0)
     say("ends early after {} without a better {}\n", counted(job.options.patience, "evaluation"),

@@ -44,8 +44,9 @@ Check of_pixels(Check check) {
   check.problem = [problem](const std::string& text) {
     if (const std::string wrong = problem(text); !wrong.empty()) return wrong;
     const double value = std::strtod(text.c_str(), nullptr);
-    return value <= 1 ? std::string()
-                      : fmt::format("'{}' is above 1; it is of x/255: {:.3g}", text, value / 255);
+    return value <= 1
+               ? std::string()
+               : fmt::format("'{}' is above 1; give that of x/255: {:.3g}", text, value / 255);
   };
   return check;
 }
@@ -192,7 +193,7 @@ OptionGroup loader_group() {
             &O::normalize,
             with_data},
            {{.name = "--memory",
-             .help = "most memory for loading, for example 2GiB; none: no limit",
+             .help = "memory limit for loading, for example 2GiB; none: no limit",
              .check = parsed_by(parse_bytes)},
             &O::memory,
             with_data},
@@ -370,7 +371,7 @@ OptionGroup optimizer_group() {
         in_train},
        {{.name = "--moments",
          .help = "how the optimiser's moments are kept: fp32, or bf16, rounded at random, which "
-                 "moves 20 in place of 28 bytes per weight of adam in a 16-bit precision",
+                 "moves 20 instead of 28 bytes per weight of adam in a 16-bit precision",
          .check = one_of({"fp32", "bf16"})},
         &O::moments,
         with_step},
@@ -429,7 +430,7 @@ OptionGroup schedule_group() {
             &O::lr_schedule,
             in_train},
            {{.name = "--warmup-steps",
-             .help = "updates of linear warm-up from which the rate climbs to --lr",
+             .help = "updates in which the rate rises linearly to --lr",
              .check = whole_number()},
             &O::warmup_steps,
             in_train},

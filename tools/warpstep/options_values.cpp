@@ -33,7 +33,7 @@ ShuffleChoice parse_shuffle(const std::string& text) {
     const auto [at, error] = std::from_chars(text.data() + prefix.size(), end, choice.window);
     if (error == std::errc() && at == end && choice.window >= 32) return choice;
   }
-  fail<UsageError>("'{}' is not one of full, none, window and window:SAMPLES from 32 on", text);
+  fail<UsageError>("'{}' is not one of full, none, window and window:SAMPLES of at least 32", text);
 }
 
 data::Windows parse_windows(const std::string& text) {
@@ -47,7 +47,7 @@ data::DataErrors parse_data_errors(const std::string& text) {
   if (text == "fail") return data::DataErrors::fail;
   if (text == "skip") return data::DataErrors::skip;
   if (text == "mask") return data::DataErrors::mask;
-  fail<UsageError>("--data-errors {}: there are fail, skip and mask", text);
+  fail<UsageError>("--data-errors {}: must be fail, skip or mask", text);
 }
 
 data::Alpha parse_alpha(const std::string& text) {
@@ -55,7 +55,7 @@ data::Alpha parse_alpha(const std::string& text) {
   if (text == "white") return data::Alpha::white;
   if (text == "black") return data::Alpha::black;
   if (text == "refuse") return data::Alpha::refuse;
-  fail<UsageError>("--alpha {}: there are drop, white, black and refuse", text);
+  fail<UsageError>("--alpha {}: must be drop, white, black or refuse", text);
 }
 
 std::uint64_t parse_bytes(const std::string& text) {
@@ -82,7 +82,7 @@ void check_device(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data() + prefix.size(), end, number);
   if (error != std::errc() || at != end || number < 0)
-    fail<UsageError>("'{}' names no device; write cuda, or cuda:0, cuda:1 and so on", text);
+    fail<UsageError>("'{}' is not a device; write cuda, or cuda:0, cuda:1 and so on", text);
 }
 
 void check_transforms(const std::string& text) {
@@ -229,17 +229,17 @@ Optimizer optimizer_of(const RunOptions& o) {
   if (optimizer.adaptive() && (o.momentum != 0 || o.nesterov))
     fail<UsageError>(
         "--momentum goes with --optimizer sgd, lars or rmsprop, and --nesterov with sgd or lars; "
-        "{} has --betas; --momentum 0 and --no-nesterov take back those of a run",
+        "{} has --betas; --momentum 0 and --no-nesterov remove the run's own settings",
         o.optimizer);
   if (optimizer.kind == Optimizer::Kind::rmsprop && o.nesterov)
     fail<UsageError>(
         "--nesterov goes with --optimizer sgd or lars; rmsprop has plain --momentum; --no-nesterov "
-        "takes back that of a run");
+        "removes the run's own setting");
   if (optimizer.kind == Optimizer::Kind::rmsprop && o.rms_alpha >= 1)
     fail<UsageError>("--rms-alpha must be below 1");
   if (!optimizer.adaptive() && o.nesterov && o.momentum == 0)
     fail<UsageError>(
-        "--nesterov needs a --momentum above 0; --no-nesterov takes back that of a run");
+        "--nesterov needs a --momentum above 0; --no-nesterov removes the run's own setting");
   if (optimizer.adaptive() && (o.betas[0] >= 1 || o.betas[1] >= 1))
     fail<UsageError>("--betas must be below 1");
   if (optimizer.kind == Optimizer::Kind::lars && o.trust == 0)

@@ -203,7 +203,7 @@ int predict(const Parser& parser, const PredictRequest& request) {
   Subject subject(parser, subject_request(parser, request), request.options,
                   {"run", "files", "--checkpoint", "--no-ema", "--top", "--json"});
   if (!subject.is_run())
-    fail<UsageError>("{} is a model, not a run, and a run has the names of the classes",
+    fail<UsageError>("{} is a model, not a run; give a run, which has the names of the classes",
                      request.run);
   if (models::find(subject.options.model).is_text())
     fail<UsageError>(
@@ -212,7 +212,7 @@ int predict(const Parser& parser, const PredictRequest& request) {
         subject.options.model, shell_word(request.run), shell_word(request.run));
   const data::FoundFiles found = data::find_images(request.files);
   if (!found.passed_over.empty())
-    say("{} passed over, not .png, .jpg or .jpeg: {}\n", counted(found.passed_over.size(), "file"),
+    say("{} skipped, not .png, .jpg or .jpeg: {}\n", counted(found.passed_over.size(), "file"),
         data::first_few(found.passed_over));
   for (const std::string& folder : found.unlisted) say("{}\n", folder);
   for (const std::string& path : found.missing) say("{}: there is no such file or folder\n", path);
@@ -252,7 +252,7 @@ Run declare_predict(Parser parser) {
               .check = in_range(1, 65536)});
   parser.add({.name = "--eval-transforms",
               .variable = &request->options.eval_transforms,
-              .help = "transforms of the images, in place of the run's",
+              .help = "transforms of the images, instead of the run's",
               .check = parsed_by(check_transforms)});
   parser.add({.name = "--json", .variable = &request->json, .help = "print a JSON array"});
   declare_run_options(parser, request->options, sample_only);

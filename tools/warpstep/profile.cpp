@@ -49,7 +49,7 @@ int list(const ProfileOptions& options) {
   for (const Json& job : jobs)
     fmt::print("{:<8} {}\n", job.at("pid").get<pid_t>(),
                printable(job.at("command").get<std::string>()));
-  if (jobs.empty()) say("no job of yours listens now\n");
+  if (jobs.empty()) say("none of your running jobs can be profiled\n");
   return done;
 }
 

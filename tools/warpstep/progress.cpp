@@ -142,8 +142,9 @@ void ProgressLine::note_no_log_probabilities(const StepRecord& r) {
   constexpr float rounding = -1e-3F;
   if (raw_loss_of_.empty() || !(r.loss < rounding)) return;
   clear();
-  say("note: the loss is {} in step {}, and of log-probabilities it cannot be below 0: the outputs "
-      "of {} are none, as --loss nll takes them to be; --loss cross_entropy takes any outputs\n",
+  say("note: the loss is {} in step {}, but that of log-probabilities cannot be below 0: the "
+      "outputs of {} are not log-probabilities, which --loss nll needs; --loss cross_entropy takes "
+      "any outputs\n",
       loss_text(static_cast<double>(r.loss)), r.step, raw_loss_of_);
   raw_loss_of_.clear();
 }

@@ -330,7 +330,8 @@ std::string counted_ranks(const std::vector<Json>& ranks, bool on_device) {
     own.push_back(rank.at("step").get<double>() - exchanges.back());
   }
   if (on_device)
-    return "gradients are exchanged on the GPUs: --profile deep says who is waited for";
+    return "gradients are exchanged on the GPUs: --profile deep shows which rank the others wait "
+           "for";
   const auto ms = [](double seconds) { return quantity(1e9 * seconds, Unit::ns); };
   const auto slowest = static_cast<std::size_t>(std::ranges::max_element(own) - own.begin());
   const double excess = own[slowest] - median_without(own, slowest);

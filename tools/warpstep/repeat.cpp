@@ -99,8 +99,9 @@ std::string spread(const char* what, const std::vector<double>& values, double s
 
 void print_runs(std::uint64_t times, const fs::path& out) {
   print_result("\n{} runs in {}:\n{}", times, out.string(), spread_of_runs(times, out));
-  print_result("  compare    after the same with the change: warpstep compare {} --against OTHER\n",
-               shell_word(out.string()));
+  print_result(
+      "  compare    repeat this with the change, then: warpstep compare {} --against OTHER\n",
+      shell_word(out.string()));
 }
 
 }  // namespace

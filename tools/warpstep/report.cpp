@@ -64,7 +64,7 @@ void write_page(const ReportOptions& options, const ProfiledRun& run,
     write_atomically(page, profiler::html_report(run.session, analysis));
   } catch (const Error& error) {
     if (!options.output.empty()) throw;
-    say("warning: no page: {}; -o FILE writes it elsewhere\n", error.what());
+    say("warning: the page was not written: {}; -o FILE writes it elsewhere\n", error.what());
     return;
   }
   say("wrote {}\n", page.string());

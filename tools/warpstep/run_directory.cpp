@@ -334,8 +334,8 @@ bool has_foreign_config(const fs::path& path) {
 void refuse_names_of_a_run(const fs::path& path) {
   if (const std::vector<std::string> names = names_of_a_run(path); !names.empty())
     fail<UsageError>(
-        "--out {} holds no run, neither a config.json nor a {}, but has names of a run's files: "
-        "{}; choose another --out, or move {} away",
+        "--out {} holds no run, neither a config.json nor a {}, but has files named like those of "
+        "a run: {}; choose another --out, or move {} away",
         path.string(), metrics_name, data::first_few(names), names.size() == 1 ? "it" : "them");
 }
 
@@ -348,7 +348,7 @@ void refuse_names_of_a_run(const fs::path& path) {
   refuse_names_of_a_run(path);
   fail<UsageError>(
       "--out {} is not empty and holds no run ({}); choose another --out, or --overwrite to write "
-      "the run's files beside those",
+      "the run's files next to those",
       path.string(), data::shown(entry.filename().string()));
 }
 

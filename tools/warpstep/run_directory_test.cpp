@@ -108,7 +108,7 @@ TEST(RunDirectory, OverwritesNoFilesWhereThereIsNoRun) {
     for (const bool overwrite : {false, true}) {
       const std::string text = refusal(mine, overwrite);
       const std::string first = name, colliding = first.substr(0, first.find('/'));
-      EXPECT_THAT(text, testing::HasSubstr("has names of a run's files: " + colliding));
+      EXPECT_THAT(text, testing::HasSubstr("has files named like those of a run: " + colliding));
       EXPECT_THAT(text, testing::HasSubstr("choose another --out, or move it away"));
       EXPECT_THAT(text, testing::Not(testing::HasSubstr("--overwrite")));
     }

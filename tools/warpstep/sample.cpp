@@ -243,7 +243,7 @@ std::vector<std::int32_t> parse_ids(const std::string& text) {
     std::int32_t id = 0;
     const auto [rest, error] = std::from_chars(at, end, id);
     if (error != std::errc() || id < 0 || (rest != end && (*rest != ',' || rest + 1 == end)))
-      fail<UsageError>("--prompt-ids {}: give token ids from 0 on, separated by commas: 1,2,3",
+      fail<UsageError>("--prompt-ids {}: give token ids of at least 0, separated by commas: 1,2,3",
                        text);
     ids.push_back(id);
     at = rest == end ? rest : rest + 1;

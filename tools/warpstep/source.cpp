@@ -296,8 +296,8 @@ void resolve_normalization(RunOptions& options, const Source& training, const So
           "--alpha white blends them\n",
           grouped(measured.with_alpha), grouped(measured.samples));
     if (measured.with_orientation > 0)
-      say("{} of {} training images are JPEG files that EXIF says to turn or mirror, which is "
-          "ignored; mogrify -auto-orient turns their pixels\n",
+      say("{} of {} training images are JPEG files with an EXIF orientation other than normal, "
+          "which is ignored; mogrify -auto-orient turns their pixels\n",
           grouped(measured.with_orientation), grouped(measured.samples));
   }
   if (options.mean.size() != channels || options.std.size() != channels)
@@ -340,7 +340,7 @@ void choose_tier(Source& source, const RunOptions& options, const Backend& backe
       // A broken or odd image is handled when its turn comes.
       facts.is_gathered = false;
       source.tier = data::choose_tier(wanted, facts);
-      source.tier.why += "; not every image can be decoded alike, so it is not resident";
+      source.tier.why += "; some images are broken or unlike the others, so it is not resident";
     }
   }
   if (source.tier.tier == data::Tier::mapped && source.encoding != data::Encoding::pixels)
@@ -486,7 +486,7 @@ std::string passed_over_text(const Source& source) {
   if (source.is_text()) return {};
   const std::vector<std::string> names = source.dataset->passed_over();
   if (names.empty()) return {};
-  return fmt::format("{} of the training data passed over: {}", counted(names.size(), "file"),
+  return fmt::format("{} of the training data skipped: {}", counted(names.size(), "file"),
                      data::first_few(names));
 }
 

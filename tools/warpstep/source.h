@@ -110,7 +110,7 @@ models::BuildOptions build_options(const RunOptions& options, const Source& sour
 
 // One line: where the images are, and the most memory for loading.
 std::string describe(const Source& source);
-// "2 files of the training data passed over: README.txt, Thumbs.db"; empty if none were.
+// "2 files of the training data skipped: README.txt, Thumbs.db"; empty if none were.
 std::string passed_over_text(const Source& source);
 // One line on how loading went.
 std::string diagnosis(const Source& source);

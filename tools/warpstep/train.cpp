@@ -76,7 +76,7 @@ RunOptions resolve_options(const Parser& parser, const TrainRequest& request,
   if (parser.given("--batch")) {
     if (parser.given("--global-batch") && request.options.global_batch > 0)
       fail<UsageError>(
-          "--batch is of a rank and --global-batch of all ranks together: give one of them");
+          "--batch is per rank and --global-batch for all ranks together: give one of them");
     options.global_batch = 0;
   }
   if (!options.plugin.empty())  // a run continues from any folder
@@ -359,8 +359,8 @@ Json write_config(const Job& job, const Json& weights, const std::string& tokeni
 void require_outside(const RunOptions& options, const std::string& images) {
   const std::string out = options.out.empty() ? DefaultOut::parent : options.out;
   if (data::is_inside(out, images))
-    fail<UsageError>("--out {}: is inside of {}, whose files are the data; choose another folder",
-                     out, images);
+    fail<UsageError>("--out {}: is inside {}, whose files are the data; choose another folder", out,
+                     images);
 }
 
 void require_outside_of_data(const Job& job) {

@@ -263,7 +263,7 @@ Run declare_weights(Parser parser) {
                                  declare_weights_export}});
 }
 
-const Command weights_command("weights", "look into safetensors files and convert them",
+const Command weights_command("weights", "inspect safetensors files and convert them",
                               declare_weights);
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How often `warpstep compare` tells equal runs apart, and how often it sees a step that is 3 % slower.
 
-    python bench/equal_runs.py                            # 100 pairs of equal runs, 20 comparisons of 3 runs a side
+    python bench/equal_runs.py                            # 100 pairs of equal runs, 20 comparisons of 3 runs per side
     python bench/equal_runs.py --pairs 20 --sets 0 --busy # beside another program
     python bench/equal_runs.py --pairs 0 --model airbench --batch 16 --steps 100
     python bench/equal_runs.py --lock /tmp/machine.lock   # takes turns with others that hold this lock (flock)
@@ -89,7 +89,7 @@ def count_called(bench, what, count, runs, slower):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--warpstep", type=pathlib.Path, default=ROOT / "build/release/bin/warpstep")
-    parser.add_argument("--pairs", type=int, default=100, help="of equal runs, one run a side")
+    parser.add_argument("--pairs", type=int, default=100, help="of equal runs, one run per side")
     parser.add_argument("--sets", type=int, default=20, help="comparisons with a slower side")
     parser.add_argument("--runs", type=int, default=3, help="a side, of these comparisons")
     parser.add_argument("--slower", type=float, default=3, help="per cent of the step")

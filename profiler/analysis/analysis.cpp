@@ -157,8 +157,9 @@ void note_end(const Session& session, std::vector<std::string>& notes) {
       last.step);
   constexpr double little = 64 << 20;  // bytes
   if (const auto left = available_bytes(session); left && *left < little)
-    note += fmt::format("; {:.0f} MiB of memory were left, and the kernel kills for want of it",
-                        *left / (1 << 20));
+    note += fmt::format(
+        "; {:.0f} MiB of memory were left, and the kernel kills processes when memory runs out",
+        *left / (1 << 20));
   notes.push_back(note);
 }
 
@@ -224,8 +225,8 @@ void note_peaks(const Work& work, Trust& trust) {
   });
   if (above == 0) return;
   trust.notes.push_back(many(static_cast<std::uint64_t>(above), "call") +
-                        " computed faster than the measured peak, so that the peak is too low: "
-                        "every share of it is too large");
+                        " computed faster than the measured peak, so the peak is too low: every "
+                        "share of it is too large");
   trust.is_disturbed = true;
 }
 

@@ -91,8 +91,8 @@ TEST(Compare, SeveralRunsShowWhatOneDoesNot) {
   const Comparison one = compare(before[0], after[2]);
   EXPECT_FALSE(one.changes[0].is_significant);
   EXPECT_NEAR(one.by_chance, 0.033, 0.003);
-  EXPECT_THAT(one.verdict, HasSubstr("With one run a side, a change below 3."));
-  EXPECT_THAT(one.verdict, HasSubstr("Not told apart: a step takes"));
+  EXPECT_THAT(one.verdict, HasSubstr("With one run per side, a change below 3."));
+  EXPECT_THAT(one.verdict, HasSubstr("No significant difference: a step takes"));
   const Comparison three = compare(as_runs(before), as_runs(after));
   EXPECT_TRUE(three.changes[0].is_significant);
   EXPECT_LT(three.smallest_change, 0.022);
@@ -126,7 +126,7 @@ TEST(Compare, AnotherProgramIsNoChangeOfThisOne) {
   const Comparison busy = compare(run(1, 50, 1), run(1.23, 95, 2));  // 0.9 cores by others
   EXPECT_THAT(significant(busy), IsEmpty());
   EXPECT_THAT(busy.verdict,
-              HasSubstr("but other work on the machine or lower clocks may have made up"));
+              HasSubstr("but other work on the machine or lower clocks may account for"));
   EXPECT_THAT(busy.warnings, ElementsAre(HasSubstr("0.00 cores before and 0.90 after")));
   Session virtual_machine = run(1.23, 95, 2);
   virtual_machine.names.push_back({"stolen cpu %", Kind::counter});
@@ -210,7 +210,7 @@ TEST(Compare, TellsTheChangeInNumbers) {
 
 TEST(Compare, SaysWhenNothingStandsOut) {
   const Comparison result = compare(planned({}, 1), planned({}, 2));
-  EXPECT_THAT(result.verdict, HasSubstr("Not told apart"));
+  EXPECT_THAT(result.verdict, HasSubstr("No significant difference"));
   ASSERT_EQ(result.waterfall.size(), 1U);
   EXPECT_NEAR(waterfall_sum(result), result.changes[0].after_ns - result.changes[0].before_ns,
               1e-3);

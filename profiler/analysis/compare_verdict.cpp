@@ -38,7 +38,7 @@ std::string power_text(const Comparison& found) {
     return fmt::format("Within this run, noise hides changes below {}; equal runs differ by more.",
                        least);
   if (found.runs_before == 1 && found.runs_after == 1)
-    return fmt::format("With one run a side, a change below {} may be {}.", least,
+    return fmt::format("With one run per side, a change below {} may be {}.", least,
                        found.smallest_change > found.by_chance
                            ? "chance, other work on the machine or lower clocks"
                            : "chance");
@@ -67,11 +67,13 @@ std::string step_text(const Comparison& found) {
   const double own = std::abs(step.delta()) / std::max(1.0, step.before_ns);
   if (own > found.by_chance && found.may_be_machine_ns > 0)
     return fmt::format(
-        "Not told apart: a step takes {}, but other work on the machine or lower clocks may "
-        "have made up {} of the change: repeat on a quiet machine, or with several runs a side",
+        "No significant difference: a step takes {}, but other work on the machine or lower clocks "
+        "may account for {} of the change: repeat on a quiet machine, or with several runs per "
+        "side",
         both_text(step),
         quantity(std::min(found.may_be_machine_ns, std::abs(step.delta())), Unit::ns));
-  return fmt::format("Not told apart: a step takes {} ({})", both_text(step), interval_text(step));
+  return fmt::format("No significant difference: a step takes {} ({})", both_text(step),
+                     interval_text(step));
 }
 
 std::string part_text(const Comparison& found) {

@@ -153,7 +153,7 @@ void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
   if (!limit.empty() && std::atoi(limit.c_str()) <= threads) {
     finding.flag.clear();
     finding.advice =
-        fmt::format("unset OMP_THREAD_LIMIT, which is {}: --threads cannot pass it", limit);
+        fmt::format("unset OMP_THREAD_LIMIT, which is {}: --threads cannot exceed it", limit);
   }
   finding.gain_most_ns = facts.part(Category::kernel) * (1 - static_cast<double>(threads) / useful);
   finding.gain_ns = finding.gain_most_ns / 2;

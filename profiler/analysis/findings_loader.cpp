@@ -307,12 +307,12 @@ void advise_without_remedy(const Facts& facts, Finding& finding) {
   if (feed.late_ns + feed.buffer_ns > 0.5 * feed.all_ns())
     advise_on_late_threads(facts, finding);
   else if (feed.copy_ns > 0.5 * feed.all_ns())
-    finding.advice = facts.reads_text()
-                         ? "copies of batches take longer than the steps beside them: use a larger "
-                           "--batch, which needs fewer"
-                         : "copies of batches take longer than the steps beside them: use smaller "
-                           "inputs, or --tier resident if the data set fits into the device's "
-                           "memory";
+    finding.advice =
+        facts.reads_text()
+            ? "copies of batches take longer than the steps that run in parallel: use a larger "
+              "--batch, which needs fewer"
+            : "copies of batches take longer than the steps that run in parallel: use smaller "
+              "inputs, or --tier resident if the data set fits into the device's memory";
   else if (facts.lacks_cores())
     finding.advice = "leave the loader as it is until the run has its cores";
   else if (view.work_ns / std::max(1, view.workers) < least_busy * facts.step_ns)

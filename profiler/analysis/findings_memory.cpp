@@ -100,11 +100,11 @@ void find_memory_growth(const Facts& facts, std::vector<Finding>& findings) {
   const double seconds = levels.back().seconds - levels.front().seconds;
   Finding finding{
       .key = "memory-growth",
-      .text = "The process takes more and more memory.",
-      .evidence =
-          fmt::format("{:.0f} MiB of its own became {:.0f} MiB in {}, steadily: {:.2f} MiB/s",
-                      levels.front().bytes / mib, levels.back().bytes / mib,
-                      quantity(seconds * 1e9, Unit::ns), rate / mib),
+      .text = "The process's memory keeps growing.",
+      .evidence = fmt::format(
+          "its private memory grew from {:.0f} MiB to {:.0f} MiB in {}, steadily: {:.2f} MiB/s",
+          levels.front().bytes / mib, levels.back().bytes / mib, quantity(seconds * 1e9, Unit::ns),
+          rate / mib),
       .advice =
           "look for what keeps memory from step to step: an op, a plugin or a transform of "
           "your own, or a library loaded into the program (heaptrack and valgrind "

@@ -40,7 +40,7 @@ void find_communication(const Facts& facts, std::vector<Finding>& findings) {
                                     quantity(waited_ns, Unit::ns), slow->rank);
   finding.advice = fmt::format(
       "use larger batches: {} exchanges the same gradients for twice the samples; `warpstep ranks "
-      "RUN RUN/ranks/1` says whether a late rank is waited for{}; docs/distributed.md",
+      "RUN RUN/ranks/1` shows whether the ranks wait for a late one{}; docs/distributed.md",
       finding.flag,
       facts.on_host ? ""
                     : " and which bucket of gradients is not hidden by computing "

@@ -189,11 +189,11 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
   const NamedPart most = uneven->most();
   const double grew_ns = uneven->grew_ns(most);
   Finding finding{.key = is_start ? "slow-start" : "slower-later",
-                  .evidence = fmt::format(
-                      "{}, {}{}; of that {} {}", steps_text(uneven->early, uneven->early_ns),
-                      steps_text(uneven->late, uneven->late_ns),
-                      uneven->is_steady ? ", and those between them ever longer" : "", most.name,
-                      quantity(grew_ns, Unit::ns)),
+                  .evidence = fmt::format("{}, {}{}; of that {} {}",
+                                          steps_text(uneven->early, uneven->early_ns),
+                                          steps_text(uneven->late, uneven->late_ns),
+                                          uneven->is_steady ? ", rising steadily between them" : "",
+                                          most.name, quantity(grew_ns, Unit::ns)),
                   .run_gain_ns = uneven->lost_ns,
                   .outside_steps = true};
   const bool waits = most.ns == &Step::data_ns;
@@ -213,8 +213,8 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
                         : "a longer run pays this once; compare runs by their later steps";
     if (!waits && others < 0.1) finding.run_gain_ns = 0;  // nothing saves it
   } else {
-    finding.text = uneven->is_steady ? "Steps become slower all the time."
-                                     : "Steps became slower during the run.";
+    finding.text =
+        uneven->is_steady ? "Steps become steadily slower." : "Steps became slower during the run.";
     finding.advice =
         waits           ? "look at what else reads from the data's disk or link since then"
         : others >= 0.1 ? "stop the programs that began then; steps do the same work as before"
@@ -331,7 +331,8 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
   const double taken = others_during(facts, slow_steps) - others_during(facts, others);
   if (own_work > lost / 2) {
     finding.text =
-        "The trainer's own work took long now and then: logging, or waiting for who reads it.";
+        "The trainer's own work took long now and then: logging, or waiting for the reader of its "
+        "output.";
     finding.evidence += fmt::format("; {} of that was the trainer's own work",
                                     quantity(own_work / lost, Unit::share));
     finding.advice =

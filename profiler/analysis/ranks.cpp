@@ -455,7 +455,7 @@ RanksView rank_view(std::span<const Session> sessions) {
 Table ranks_table(const RanksView& view) {
   Table table{"ranks",
               "Ranks",
-              "Over the steps that all ranks have, but the first; a step's time is without its "
+              "Over the steps that all ranks have, except the first; a step's time is without its "
               "communication, in which ranks wait for each other.",
               {{"rank", "rank"},
                {"host", "host"},
@@ -491,7 +491,7 @@ Table exchanges_table(const RanksView& view) {
   Table table{"exchanges",
               "Exchanges",
               "Of a step. The transfer is the shortest of all ranks in the same step: the last to "
-              "come waits for none. The bandwidth is what a rank sends meanwhile in a ring.",
+              "arrive does not wait. The bandwidth is what a rank sends meanwhile in a ring.",
               {{"name", "call"},
                {"bytes", "of a rank", Unit::bytes},
                {"mean_ns", "with waits", Unit::ns},

@@ -87,8 +87,8 @@ std::string stall_text(const LoaderView& view, const Stall& stall) {
   // What does not explain the run as it was predicts no other.
   if (!stall.fits)
     return text + fmt::format(
-                      "; the replayed run takes {} a step: {} are not explained, and no "
-                      "number of workers can be promised.",
+                      "; the replayed run takes {} per step: {} are not explained, and no number "
+                      "of workers can be promised.",
                       quantity(stall.step_ns - stall.unexplained_ns, Unit::ns),
                       quantity(std::abs(stall.unexplained_ns), Unit::ns));
   return text + workers_text(view, stall) + rest_text(view, stall) + ".";

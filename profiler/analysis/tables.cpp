@@ -55,8 +55,8 @@ std::string peaks_text(const Peaks& peaks) {
 }  // namespace
 
 std::string overlaps_text(const Work& work) {
-  return work.has_overlaps ? " Kernels ran side by side: times of calls have each in full and may "
-                             "add up to more than the step, shares divide such moments."
+  return work.has_overlaps ? " Kernels ran in parallel: times of calls count each in full and may "
+                             "add up to more than the step; shares divide such moments."
                            : "";
 }
 

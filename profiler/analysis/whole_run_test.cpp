@@ -428,8 +428,8 @@ TEST(UnevenRun, SeesStepsThatBecomeSlowerAllTheTime) {
   Case c = rises(0.3);
   const auto finding = c.finding("slower-later");
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->text, "Steps become slower all the time.");
-  EXPECT_THAT(finding->evidence, HasSubstr("ever longer"));
+  EXPECT_EQ(finding->text, "Steps become steadily slower.");
+  EXPECT_THAT(finding->evidence, HasSubstr("rising steadily"));
   EXPECT_NEAR(finding->run_gain_ns, 195 * 0.1125e6, 1e6);  // half of what the quarters differ by
   EXPECT_FALSE(rises(0.12).finding("slower-later"));
   EXPECT_FALSE(rises(-0.3).finding("slower-later"));

@@ -127,8 +127,8 @@ class Checker {
           std::isspace(static_cast<unsigned char>(text_[at + key.size()])) != 0)
         return;
     find(compact_rank,
-         "\"rank\" is written without a space after the colon: HolisticTraceAnalysis takes every "
-         "rank for 0.");
+         "\"rank\" is written without a space after the colon: HolisticTraceAnalysis reads every "
+         "rank as 0.");
   }
 
   void check_work() {
@@ -151,13 +151,11 @@ class Checker {
       }
       if (event.stream.value_or(-1) < 0)
         find(no_stream,
-             "{} has no stream of 0 or more: HolisticTraceAnalysis takes it for work of "
-             "the host.",
+             "{} has no stream of 0 or more: HolisticTraceAnalysis counts it as work of the host.",
              trace_.described(event));
       if (event.stream == 0)
         find(stream_0,
-             "{} is on stream 0, which HolisticTraceAnalysis takes for none; CUPTI calls "
-             "it 7.",
+             "{} is on stream 0, which HolisticTraceAnalysis reads as no stream; CUPTI calls it 7.",
              trace_.described(event));
       if (event.correlation.value_or(-1) < 0)
         find(no_correlation, "{} has no correlation, so that its launch is unknown.",

@@ -66,7 +66,7 @@ const std::vector<Fault> faults{
     Fault{"NoTrack", [](Json& t) { event(t, "loader").erase("tid"); }, "no process or thread"},
     Fault{"NoName", [](Json& t) { event(t, "loader").erase("name"); }, "has no name"},
     Fault{"NoPhase", [](Json& t) { event(t, "loader").erase("ph"); }, "has no phase"},
-    Fault{"NoObject", [](Json& t) { t["traceEvents"].push_back(7); }, "is no object"},
+    Fault{"NoObject", [](Json& t) { t["traceEvents"].push_back(7); }, "is not an object"},
     Fault{"AbsoluteTimes", [](Json& t) { event(t, "loader")["ts"] = 1'700'000'000'000'000.25; },
           "cannot hold to the nanosecond"},
     Fault{"DeviceStep",
@@ -186,7 +186,7 @@ TEST(CheckKineto, WantsTwoSteps) {
 
 TEST(CheckKineto, WantsASpaceBeforeTheRank) {
   EXPECT_THAT(check_kineto(Json::parse(sound()).dump()),
-              ElementsAre(HasSubstr("takes every rank for 0")));
+              ElementsAre(HasSubstr("reads every rank as 0")));
 }
 
 TEST(CheckKineto, CountsWhatIsAlike) {

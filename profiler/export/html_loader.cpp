@@ -183,17 +183,17 @@ std::string queue_chart(const LoaderView& view) {
         {x, base - static_cast<double>(ready) / static_cast<double>(most) * (base - top)});
     data.rows.push_back({static_cast<double>(at) - first, static_cast<std::int64_t>(ready)});
   }
-  return chart({.id = "queue",
-                .title = "Batches ready in the queue",
-                .summary = fmt::format("Over the recorded time; {:.1f} on the average when one was "
-                                       "taken.",
-                                       view.queue_depth),
-                .height = static_cast<int>(base) + 20,
-                .body = grid_line(top, fmt::format("{} ready", most)) + grid_line(base, "0") +
-                        area("queue", points, base, base) + text(0, base + 16, "0", "tick") +
-                        text(1, base + 16, quantity(range, Unit::ns), "tick"),
-                .table = table(data),
-                .has_gutter = true});
+  return chart(
+      {.id = "queue",
+       .title = "Batches ready in the queue",
+       .summary = fmt::format("Over the recorded time; {:.1f} on average when one was taken.",
+                              view.queue_depth),
+       .height = static_cast<int>(base) + 20,
+       .body = grid_line(top, fmt::format("{} ready", most)) + grid_line(base, "0") +
+               area("queue", points, base, base) + text(0, base + 16, "0", "tick") +
+               text(1, base + 16, quantity(range, Unit::ns), "tick"),
+       .table = table(data),
+       .has_gutter = true});
 }
 
 }  // namespace

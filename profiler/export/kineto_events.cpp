@@ -129,7 +129,7 @@ class Reader {
   }
 
   void event(const Json& json) {
-    if (!json.is_object()) return find(not_object, "is no object", "");
+    if (!json.is_object()) return find(not_object, "is not an object", "");
     const std::string_view phase = text_of(json, "ph"), name = text_of(json, "name");
     if (phase.empty()) return find(no_phase, "has no phase (ph)", name);
     if (fields::member(json, "name") == nullptr || !fields::member(json, "name")->is_string())

@@ -220,7 +220,7 @@ std::string trust_line(const Analysis& analysis) {
     text += fmt::format("; clocks agree within {}",
                         quantity(static_cast<double>(trust.clock_error_ns), Unit::ns));
   text += '.';
-  if (trust.is_disturbed) text += " The machine was not at rest: take the times with care.";
+  if (trust.is_disturbed) text += " The measurement was disturbed: treat the times with care.";
   return text;
 }
 

@@ -163,7 +163,7 @@ std::string slow_steps_text(const std::vector<SlowStep>& steps) {
   if (steps.empty()) return "";
   std::string text = "\nSlow steps\n";
   for (const SlowStep& step : steps) {
-    std::string line = fmt::format("step {}: {} where {} are usual", step.step,
+    std::string line = fmt::format("step {}: {} instead of the usual {}", step.step,
                                    quantity(step.ns, Unit::ns), quantity(step.median_ns, Unit::ns));
     if (!step.part.empty())
       line += fmt::format("; {} +{}", step.part, quantity(step.grew_ns, Unit::ns));

@@ -358,8 +358,8 @@ std::vector<path> folders_to_ask(uid_t user) {
 
 std::string jobs_text() {
   const std::vector<pid_t> jobs = listening_jobs();
-  if (jobs.empty()) return "none of your jobs listens";
-  return fmt::format("jobs that listen: {}", fmt::join(jobs, ", "));
+  if (jobs.empty()) return "none of your running jobs can be profiled";
+  return fmt::format("jobs that can be profiled: {}", fmt::join(jobs, ", "));
 }
 
 // The job's user. Throws UsageError if the calling user may not connect to it.

@@ -86,7 +86,7 @@ void require_usable(const LoaderRequest& request, const data::Recipe& recipe) {
   if (!request.floats)
     fail<UsageError>("mean and std have no effect on bytes: use dtype='float32'");
   if (!recipe.normalizes())
-    fail<UsageError>("mean and std have no effect beside the transform scale: add normalize");
+    fail<UsageError>("mean and std have no effect with the transform scale alone: add normalize");
   for (const double std : request.std)
     if (!(std > 0 && std::isfinite(std)))
       fail<UsageError>("std {}: must be finite and above 0", std);

@@ -28,7 +28,7 @@ using ConstFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::devi
 
 StoredType type_of(const std::string& text) {
   if (const std::optional<StoredType> type = stored_type(text)) return *type;
-  fail<UsageError>("'{}' is no type of a stored tensor; use F32, F16, BF16, F64, U8, ..., BOOL",
+  fail<UsageError>("'{}' is not a type of stored tensors; use F32, F16, BF16, F64, U8, ..., BOOL",
                    text);
 }
 

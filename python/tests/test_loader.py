@@ -207,7 +207,7 @@ def test_wrong_arguments_are_named(arrays):
     loader = warpstep.Loader(arrays[0], 8)
     for argument, position in (("epoch 'a'", ("a",)), ("epoch -1", (-1,)), ("epoch 1.5", (1.5,)), ("step -2", (0, -2)),
                                ("step None", (0, None)), (f"epoch {1 << 64}", (1 << 64,))):
-        with pytest.raises(warpstep.UsageError, match=f"^{argument}: give a whole number from 0 on$"):
+        with pytest.raises(warpstep.UsageError, match=f"^{argument}: give a whole number of at least 0$"):
             loader.seek(*position)
     with pytest.raises(warpstep.UsageError, match="epoch '3'"):
         loader.set_epoch("3")

@@ -46,7 +46,7 @@ def whole(name: str, value: Any) -> int:
     except TypeError:
         number = -1
     if not 0 <= number < 1 << 64:
-        raise _warpstep.UsageError(f"{name} {value!r}: give a whole number from 0 on")
+        raise _warpstep.UsageError(f"{name} {value!r}: give a whole number of at least 0")
     return number
 
 

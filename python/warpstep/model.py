@@ -104,7 +104,7 @@ def _require_path(name: str) -> None:
 
 
 def _arguments_of(config: dict[str, Any]) -> dict[str, Any]:
-    """What a run's configuration says in place of arguments."""
+    """What a run's configuration says instead of arguments."""
     options, data = config["options"], config.get("data", {})
     texts = {"model": options["model"], "plugin": options.get("plugin", ""), "transforms": _transforms(options),
              "precision": options.get("precision", "fp32")}

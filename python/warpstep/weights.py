@@ -60,7 +60,7 @@ def load_weights(path: str | os.PathLike[str], *, bf16: str = "float32", optimiz
         try:
             array: np.ndarray = np.empty(shape, np.uint16 if stored == "BF16" else _DTYPES[stored])
         except ValueError as error:
-            raise _warpstep.DataError(f"{path}: {source} of shape {shape} is no array of NumPy: {error}") from None
+            raise _warpstep.DataError(f"{path}: {source} of shape {shape} does not fit a NumPy array: {error}") from None
         file.read(source, array.reshape(-1).view(np.uint8))
         if stored == "BF16" and bf16 == "float32":
             # In one axis: arithmetic gives a scalar where there is none.

@@ -414,7 +414,7 @@ def try_plant(bench, plant):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--warpstep", type=pathlib.Path, default=ROOT / "build/release/bin/warpstep")
-    parser.add_argument("--only", help="names, by comma")
+    parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--list", action="store_true", help="name the plants and end")
     parser.add_argument("--steps", type=int, default=160, help="of a run")
     parser.add_argument("--cores", help="run on these CPUs alone, as taskset -c takes them")

@@ -251,7 +251,7 @@ def parse(arguments=None):
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", default="cpu", help="cpu or cuda[:N]")
     parser.add_argument("--precision", default="fp32", choices=list(EPSILON), help="16 bits: autocast")
-    parser.add_argument("--settings", help="those to survey, by comma; else all that suit the device")
+    parser.add_argument("--settings", help="those to survey, separated by commas; else all that suit the device")
     parser.add_argument("--peer-cmd", help="the other program, with its own --device and --precision")
     parser.add_argument("--steps", type=int, help="of a window; 10 on a CPU; else windows go by time")
     parser.add_argument("--window-seconds", type=float, default=0.5, help="of a window without --steps")

@@ -12,6 +12,7 @@ import source_tree
 from source_tree import Finding
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+VERSIONS = ("1.9.4", "1.9.8")  # of Debian 12 and Ubuntu 24.04; 1.9.1 and 1.15 warn of other comments
 FOLDERS = ("engine/", "models/", "data/", "profiler/")
 # A comment before a member, one at a line's end with the line that continues it, and one that begins a file.
 SENTENCES = {
@@ -57,5 +58,9 @@ CLEAN = [("engine/a.h", "// A file.\n#pragma once\n\n// Adds `a.b` and \\x of <T
 if __name__ == "__main__":
     if not shutil.which("doxygen"):
         print("SKIPPED: doxygen is not installed (tools/setup --check installs it)")
+        sys.exit(77)
+    version = subprocess.run(["doxygen", "--version"], capture_output=True, text=True, check=True).stdout.split()[0]
+    if version not in VERSIONS:
+        print(f"SKIPPED: doxygen {' or '.join(VERSIONS)} is not installed; {version} warns of other comments")
         sys.exit(77)
     source_tree.run(findings_of, PLANTED, CLEAN)

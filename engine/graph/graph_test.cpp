@@ -297,7 +297,7 @@ TEST(Misuse, OfATensorOfAnotherGraph) {
   EXPECT_TRUE(graph.nodes.empty());
   const Tensor loss = graph.input("loss", {DType::f32, {}});
   const Tensor count = other.input("count", {DType::i32, {}});
-  expect_misuse([&] { set_loss(loss, count); }, "of another graph than the loss");
+  expect_misuse([&] { set_loss(loss, count); }, "belongs to another graph than the loss");
   const Tensor fc = linear("fc", y, {.out = 2});
   EXPECT_THAT([&] { twin(x, fc); },
               testing::ThrowsMessage<ShapeError>("twin takes the output of linear() of the same "

@@ -219,6 +219,7 @@ class BatchMaker {
   virtual std::string sample_text() const = 0;  // "images of 32x32x3", for messages
   virtual std::uint64_t samples() const = 0;    // in an epoch, before the tail policy
   virtual std::uint64_t steps_per_epoch() const = 0;
+  virtual std::int64_t batch() const = 0;               // rows
   virtual std::size_t slot_bytes() const = 0;           // a multiple of 64
   virtual std::int64_t claim() const = 0;               // rows that a worker makes at a time
   virtual std::vector<std::string> stages() const = 0;  // of its own, for MakerState

@@ -68,6 +68,7 @@ class ImageBatches final : public BatchMaker {
   std::string sample_text() const override { return "images of " + shape_.text(); }
   std::uint64_t samples() const override { return dataset_->size(); }
   std::uint64_t steps_per_epoch() const override { return steps_; }
+  std::int64_t batch() const override { return options_.batch; }
   std::size_t slot_bytes() const override { return layout_.bytes; }
   std::int64_t claim() const override;
   std::vector<std::string> stages() const override { return options_.recipe.worker_names(); }

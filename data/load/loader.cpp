@@ -83,6 +83,11 @@ Loader::Loader(std::unique_ptr<BatchMaker> maker, const LoaderOptions& options)
       maker_(given(std::move(maker), "batch maker")),
       ready_name_(spans::of_loader("batch ready", options_.thread_name), record::Kind::mark),
       depth_name_(spans::of_loader("batches ready", options_.thread_name), record::Kind::counter) {
+  if (maker_->batch() != options_.batch)
+    fail<UsageError>(
+        "{}: the batch maker was made for batches of {}, the loader for {}; give both the same "
+        "LoaderOptions",
+        maker_->path(), maker_->batch(), options_.batch);
   claim_rows_ = maker_->claim();
   ring_ = std::make_unique<Ring>(
       static_cast<std::uint32_t>(options_.prefetch + options_.hold - 1),

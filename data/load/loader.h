@@ -87,7 +87,7 @@ std::string diagnose(const LoaderStats& stats, const std::string& encoding, int 
 class Loader : public BatchSource {
  public:
   // Throws UsageError for invalid options: among others a batch larger than the data set with
-  // Tail::drop, and a memory limit that is too low.
+  // Tail::drop, a memory limit that is too low, and a maker of another batch size.
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
   Loader(std::unique_ptr<BatchMaker> maker, const LoaderOptions& options);
   ~Loader() override;

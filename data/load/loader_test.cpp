@@ -300,6 +300,7 @@ class Throwing final : public BatchMaker {
   std::string sample_text() const override { return "nothing"; }
   std::uint64_t samples() const override { return 100; }
   std::uint64_t steps_per_epoch() const override { return 10; }
+  std::int64_t batch() const override { return 10; }
   std::size_t slot_bytes() const override { return 64; }
   std::int64_t claim() const override { return 5; }
   std::vector<std::string> stages() const override { return {}; }
@@ -424,6 +425,15 @@ TEST(Loader, RefusesNullPointers) {
   own.memory = &none;
   EXPECT_THAT(message_of<UsageError>([&] { Loader(in_memory(8), own); }),
               HasSubstr("LoaderOptions::memory allocated nothing"));
+}
+
+// It would write the rows of its own batches into slots of others.
+TEST(Loader, RefusesAMakerOfAnotherBatchSize) {
+  LoaderOptions options;
+  options.batch = 8;
+  EXPECT_EQ(message_of<UsageError>([&] { Loader(std::make_unique<Throwing>(""), options); }),
+            "memory: the batch maker was made for batches of 10, the loader for 8; give both the "
+            "same LoaderOptions");
 }
 
 TEST(Loader, UsesTheSlotMemoryItIsGivenAndGivesItBack) {

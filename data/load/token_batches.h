@@ -57,6 +57,7 @@ class TokenBatches final : public BatchMaker {
   std::string sample_text() const override;
   std::uint64_t samples() const override { return starts_.count(); }
   std::uint64_t steps_per_epoch() const override { return steps_; }
+  std::int64_t batch() const override { return options_.batch; }
   std::size_t slot_bytes() const override { return 3 * part_bytes_; }
   std::int64_t claim() const override { return options_.batch; }
   std::vector<std::string> stages() const override { return {"sort"}; }

@@ -130,7 +130,7 @@ class Cpu final : public Backend {
 
   void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
     if (value.type.dtype != DType::bf16) {
-      std::memcpy(stored, plain.data(), plain.size());
+      if (!plain.empty()) std::memcpy(stored, plain.data(), plain.size());
       return;
     }
     for (std::size_t i = 0; i < plain.size() / sizeof(float); ++i) {
@@ -142,7 +142,7 @@ class Cpu final : public Backend {
 
   void read(const Value& value, const void* stored, std::span<std::byte> plain) const override {
     if (value.type.dtype != DType::bf16) {
-      std::memcpy(plain.data(), stored, plain.size());
+      if (!plain.empty()) std::memcpy(plain.data(), stored, plain.size());
       return;
     }
     for (std::size_t i = 0; i < plain.size() / sizeof(float); ++i) {

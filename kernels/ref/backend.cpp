@@ -50,7 +50,7 @@ class Reference final : public Backend {
 
   void write(const Value& value, void* stored, std::span<const std::byte> plain) const override {
     if (!is_float(value.type.dtype)) {
-      std::memcpy(stored, plain.data(), plain.size());
+      if (!plain.empty()) std::memcpy(stored, plain.data(), plain.size());
       return;
     }
     for (std::size_t i = 0; i < plain.size() / sizeof(float); ++i) {
@@ -62,7 +62,7 @@ class Reference final : public Backend {
 
   void read(const Value& value, const void* stored, std::span<std::byte> plain) const override {
     if (!is_float(value.type.dtype)) {
-      std::memcpy(plain.data(), stored, plain.size());
+      if (!plain.empty()) std::memcpy(plain.data(), stored, plain.size());
       return;
     }
     for (std::size_t i = 0; i < plain.size() / sizeof(float); ++i) {

@@ -63,7 +63,8 @@ void run(Input input) {
   const data::TokenSet half = set.part(set.size() / 2, set.size() - set.size() / 2);
   promise(std::ranges::equal(all_of(half), std::span(ids).subspan(set.size() / 2)),
           "a part has the tokens of the whole");
-  const std::int64_t vocabulary = set.type() == StoredType::u16 ? 65536 : 65537;
+  const std::int64_t least = set.type() == StoredType::u16 ? 65536 : 65537;
+  const std::int64_t vocabulary = std::max<std::int64_t>(least, std::int64_t{set.largest()} + 1);
   const Bytes again = written(ids, set.format(), vocabulary);
   const std::optional<data::TokenSet> reread = opened(file_of("again.bin", again), data::Io::pread);
   promise(reread && all_of(*reread) == ids, "what is written is read again");

@@ -53,7 +53,7 @@ class Unpacker {
   void take(std::span<const std::byte> piece) {
     if (is_same_) {
       const std::size_t bytes = std::min(piece.size(), plain_.size() - done_);
-      std::memcpy(plain_.data() + done_, piece.data(), bytes);
+      if (bytes > 0) std::memcpy(plain_.data() + done_, piece.data(), bytes);
       done_ += bytes;
       return;
     }

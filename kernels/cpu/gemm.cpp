@@ -105,6 +105,10 @@ std::int64_t rounded(std::int64_t floats) {
   return (floats + 15) / 16 * 16;
 }
 
+void add_row(const float* from, std::int64_t count, float* to) {
+  for (std::int64_t j = 0; j < count; ++j) to[j] += from[j];
+}
+
 }  // namespace
 
 const GemmLoops& gemm_loops() {
@@ -239,14 +243,14 @@ void Product::run(const float* a, const float* b, const float* bias, float* c,
   const std::int64_t size = shape_.m * shape_.n;
   const float* sums = scratch + parts_.count() * this->scratch().floats;
 #pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < shape_.m; ++i)
-    for (std::int64_t j = 0; j < shape_.n; ++j) {
-      float value = c[i * shape_.n + j];
-      for (std::int64_t of_k = 1; of_k < parts_.k; ++of_k)
-        value += sums[(of_k - 1) * rounded(size) + i * shape_.n + j];
-      if (bias) value += bias[j];
-      c[i * shape_.n + j] = relu_ ? rectified(value) : value;
-    }
+  for (std::int64_t i = 0; i < shape_.m; ++i) {
+    float* row = c + i * shape_.n;
+    for (std::int64_t of_k = 1; of_k < parts_.k; ++of_k)
+      add_row(sums + (of_k - 1) * rounded(size) + i * shape_.n, shape_.n, row);
+    if (bias) add_row(bias, shape_.n, row);
+    if (relu_)
+      for (std::int64_t j = 0; j < shape_.n; ++j) row[j] = rectified(row[j]);
+  }
 }
 
 template <class Done>

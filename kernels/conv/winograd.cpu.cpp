@@ -135,12 +135,12 @@ std::int64_t floats_per_tile(const Winograd& w) {
 }
 
 // Tiles per block: as many as have transforms that stay in a second-level cache, which is half as
-// large on CPUs without AVX-512; where the weights do not stay there, more, as each block reads all
-// weights.
+// large on CPUs without AVX-512; where the weights do not stay there, three or four rows of product
+// tiles, as each block reads all weights.
 struct BlockLimits {
   std::int64_t floats, least, of_large_weights;
 };
-constexpr BlockLimits large_cache{96 << 10, 28, 96}, small_cache{48 << 10, 12, 36};
+constexpr BlockLimits large_cache{96 << 10, 28, 42}, small_cache{48 << 10, 12, 24};
 
 // The blocks, as many for each thread.
 std::int64_t blocks_of(const Winograd& w, const BlockLimits& limits, std::int64_t threads) {
@@ -216,10 +216,14 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
 // Channels of one part of the transforms, where a thread takes channels; tiles of one task.
 constexpr std::int64_t in_part = 64, out_part = 32, tiles_of_task = 8;
 
-// Measured on AVX-512 and AVX2 with 32 to 512 channels and 4 to 1024 tiles: bench/RECORDS.md.
+// Measured on AVX-512 and AVX2 with 64 to 512 channels and 4 to 512 tiles: bench/RECORDS.md.
 bool takes_channels(std::int64_t in, std::int64_t out, std::int64_t tiles, bool weight_gradient) {
   if (in % 16 != 0 || out % 16 != 0 || in < 64 || out < 64) return false;
-  const std::int64_t most = in * out < 128 * 128 ? 64 : weight_gradient ? 128 : 96;
+  std::int64_t most = 64;
+  if (in * out >= 256 * 256)
+    most = weight_gradient ? 256 : 128;
+  else if (in * out >= 128 * 128)
+    most = weight_gradient ? 128 : 96;
   const std::int64_t tasks = (in + in_part - 1) / in_part * ((out + out_part - 1) / out_part);
   return tiles <= most && (!weight_gradient || tasks >= omp_get_max_threads());
 }
@@ -389,18 +393,24 @@ struct TileSums {
 
 // How the threads share the tiles. Where the sums are small, each thread has its own for its part
 // of the batch, and they meet once; otherwise the threads share one chunk after the other,
-// transform its tiles together and then divide the positions among themselves.
+// transform its tiles together and then divide the positions among themselves. Each chunk reads and
+// writes all sums, which then stay in no cache: few chunks, of one size.
 struct Sharing {
   TileSums sums;
   std::int64_t parts = 1;  // sums of their own
 
   Sharing(const Winograd& w, std::int64_t threads) : sums{w, 0} {
-    constexpr std::int64_t of_thread = 256 << 10, of_all = 8 << 20, least = 48;
-    const std::int64_t each = std::clamp<std::int64_t>(of_thread / floats_per_tile(w), least, 256);
-    const std::int64_t most = std::max(least, of_all / floats_per_tile(w));
-    const bool small = threads * 36 * w.weight_stride() <= of_all;
-    parts = small ? std::min(threads, w.tiles()) : 1;
-    sums.chunk = std::min(w.tiles(), small ? each : std::min(threads * each, most));
+    constexpr std::int64_t of_thread = 256 << 10, of_all = 8 << 20, least = 48, most = 256;
+    const std::int64_t each = std::clamp(of_thread / floats_per_tile(w), least, most);
+    if (threads * 36 * w.weight_stride() <= of_all) {
+      parts = std::min(threads, w.tiles());
+      sums.chunk = std::min(w.tiles(), each);
+      return;
+    }
+    const std::int64_t limit =
+        std::clamp(of_all / floats_per_tile(w), least, std::max(most, threads * each));
+    const std::int64_t chunks = (w.tiles() + limit - 1) / limit;
+    sums.chunk = (w.tiles() + chunks - 1) / chunks;
   }
 };
 

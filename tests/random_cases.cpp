@@ -36,9 +36,6 @@ class RandomCase : RandomDraws {
   std::int64_t channels() {
     return drawn(2) == 0 ? one_of({1, 2, 3, 4, 8, 16, 32}) : from_to(1, 40);
   }
-  Type images(std::int64_t channels) {
-    return {DType::f32, {from_to(1, 5), from_to(1, 18), from_to(1, 22), channels}};
-  }
 
   void add_convolution(cases::Case& c) {
     Conv op;
@@ -50,7 +47,7 @@ class RandomCase : RandomDraws {
     op.relu = drawn(2) == 0;
     Type x;
     do {  // until there is a window
-      x = images(op.groups * in);
+      x = images(18, 22, op.groups * in);
       op.kernel = one_of({1, 2, 3, 3, 3, 4, 5, 7, 9});
       op.stride = drawn(3) > 0 ? 1 : from_to(2, 4);
       op.dilation = drawn(4) > 0 ? 1 : from_to(2, 3);
@@ -92,7 +89,7 @@ class RandomCase : RandomDraws {
     Type x;
     std::int64_t window = 0, padding = 0;
     do {
-      x = images(channels());
+      x = images(18, 22, channels());
       window = drawn(3) == 0 ? from_to(1, 15) : from_to(1, 4);
       padding = from_to(0, window / 2);
     } while (std::min(x.shape[1], x.shape[2]) + 2 * padding < window);

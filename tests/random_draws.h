@@ -34,6 +34,10 @@ class RandomDraws {
       default: return from_to(1, most);
     }
   }
+  // A few images of up to `height` and `width` pixels.
+  Type images(std::int64_t height, std::int64_t width, std::int64_t channels) {
+    return {DType::f32, {from_to(1, 5), from_to(1, height), from_to(1, width), channels}};
+  }
 
  private:
   std::uint32_t seed_, stream_, draws_ = 0;

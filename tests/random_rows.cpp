@@ -40,9 +40,6 @@ class RandomRows : RandomDraws {
   }
 
  private:
-  Type images(std::int64_t channels) {
-    return {DType::f32, {from_to(1, 5), from_to(1, 12), from_to(1, 12), channels}};
-  }
   Type rows(std::int64_t most, std::int64_t most_channels) {
     const std::int64_t count = extent(most);
     return {DType::f32, {count, extent(most_channels)}};
@@ -50,7 +47,7 @@ class RandomRows : RandomDraws {
   Type any() {
     return drawn(3) == 0 ? Type{DType::f32, {extent(5000)}}
            : coin()      ? rows(70, 300)
-                         : images(extent(70));
+                         : images(12, 12, extent(70));
   }
   // The last node with a shortcut, as fusions make it; gives its outputs.
   template <class Op>
@@ -66,7 +63,7 @@ class RandomRows : RandomDraws {
 
   // Of few rows, what is left of the gradient is what epsilon makes of it.
   void add_batch_norm(Case& c) {
-    const Type x = images(extent(300));
+    const Type x = images(12, 12, extent(300));
     const std::int64_t pixels = x.shape[0] * x.shape[1] * x.shape[2];
     BatchNorm op{.epsilon = pixels < 12 ? 0.5 : 1e-5, .training = pixels > 1 && drawn(3) > 0};
     batch_norm("bn", cases::input(c, "x", x, {Kind::around, 0.5}), op);
@@ -262,7 +259,7 @@ class RandomRows : RandomDraws {
         break;
       }
       default: {
-        const Shape shape = images(from_to(1, 4)).shape;
+        const Shape shape = images(12, 12, from_to(1, 4)).shape;
         const std::vector<float> mean(idx(shape[3]), 0.45F), deviation(idx(shape[3]), 0.25F);
         c.name = "pointwise/normalize " + shape.text();
         normalize(cases::input(c, "x", {DType::u8, shape}, {Kind::pixels}), mean, deviation);

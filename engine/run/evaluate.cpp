@@ -47,6 +47,10 @@ class Indices {
         require_below("order", given<std::int32_t>(node.in[2]), 0, extent(node.in[2], 0), "rows");
       else if (const auto* augment = std::get_if<Augment>(&node.op))
         require_images(node, augment->plan);
+      if (const auto* embed = std::get_if<EmbedAt>(&node.op))
+        require_position(node.in[1], extent(node.in[3], 0), embed->sequence);
+      else if (const auto* attention = std::get_if<CachedAttention>(&node.op))
+        require_position(node.in[2], extent(node.in[1], 1), attention->sequence);
     }
   }
 
@@ -70,6 +74,11 @@ class Indices {
   [[noreturn]] static void refuse(std::string_view what, std::int64_t number, std::size_t row,
                                   const std::string& limit) {
     fail<DataError>("{} {} in row {} of a batch, but {}", what, number, row, limit);
+  }
+  // Of the first of `sequence` tokens.
+  void require_position(int value, std::int64_t positions, std::int64_t sequence) const {
+    require_below("position", given<std::int32_t>(value), 0, positions - sequence + 1,
+                  "positions for the first of the step's tokens");
   }
   // A label below 0 is none.
   void require_labels(const Node& node) const {

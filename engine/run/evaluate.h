@@ -41,8 +41,8 @@ std::optional<Score> evaluate_until(Program& program, BatchSource& source,
 // Sets the inputs that the step reads, by their names: UsageError for two of one name. Throws Error
 // for one that the batch does not have, or that is of another size or number format than the step
 // reads. Where the step reads the host's memory, also DataError for what a kernel would take as an
-// index and is out of bounds: labels of a cross-entropy, tokens, their order, and the images and
-// pairs of row plans.
+// index and is out of bounds: labels of a cross-entropy, tokens, their order and position, and the
+// images and pairs of row plans.
 void give_batch(Program& program, const Batch& batch);
 
 // Copies the averaged weights, the buffers and the step's state of `from` to `to`, the store of an

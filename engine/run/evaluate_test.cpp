@@ -10,6 +10,7 @@
 #include "engine/core/error.h"
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
+#include "engine/passes/decode.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -45,7 +46,7 @@ class Given final : public BatchSource {
 };
 
 Program evaluation_reading(DType images, bool converts, Precision precision,
-                           Role role = Role::input) {
+                           Role role = Role::input, std::string_view no_fuse = {}) {
   Graph g;
   const Tensor given = g.input("images", {images, {step_rows, 4, 4, 2}}, role);
   const Tensor labels = g.input("labels", {DType::i32, {step_rows}});
@@ -57,6 +58,7 @@ Program evaluation_reading(DType images, bool converts, Precision precision,
   StepOptions options;
   options.training = false;
   options.precision = precision;
+  if (!no_fuse.empty()) options.no_fuse.emplace(no_fuse);
   Program program(compile_step(std::move(g), options), open_backend("ref"));
   program.store().initialize(1);
   return program;
@@ -101,21 +103,23 @@ TEST(GiveBatch, TakesMoreOfWhatIsResident) {
 }
 
 TEST(GiveBatch, RefusesLabelsBeyondTheClasses) {
-  Program program = evaluation_reading(DType::u8, false, Precision::fp32);
-  const std::vector<std::uint8_t> images(idx(step_rows * row_pixels));
-  const std::int64_t classes = program.graph().value(program.graph().logits).type.shape[1];
-  const auto give = [&](std::int64_t label) {
-    std::vector<std::int32_t> labels(idx(step_rows), -1);
-    labels[2] = static_cast<std::int32_t>(label);
-    Batch batch;
-    batch.add("images", std::span(images));
-    batch.add("labels", std::span(labels));
-    give_batch(program, batch);
-  };
-  EXPECT_NO_THROW(give(classes - 1));
-  EXPECT_THAT([&] { give(classes); },
-              ThrowsMessage<DataError>(fmt::format(
-                  "label {0} in row 2 of a batch, but the model has {0} classes", classes)));
+  for (const std::string_view no_fuse : {"", "softmax+xent"}) {
+    Program program = evaluation_reading(DType::u8, false, Precision::fp32, Role::input, no_fuse);
+    const std::vector<std::uint8_t> images(idx(step_rows * row_pixels));
+    const std::int64_t classes = program.graph().value(program.graph().logits).type.shape[1];
+    const auto give = [&](std::int64_t label) {
+      std::vector<std::int32_t> labels(idx(step_rows), -1);
+      labels[2] = static_cast<std::int32_t>(label);
+      Batch batch;
+      batch.add("images", std::span(images));
+      batch.add("labels", std::span(labels));
+      give_batch(program, batch);
+    };
+    EXPECT_NO_THROW(give(classes - 1));
+    EXPECT_THAT([&] { give(classes); },
+                ThrowsMessage<DataError>(fmt::format(
+                    "label {0} in row 2 of a batch, but the model has {0} classes", classes)));
+  }
 }
 
 // Both would read the same bytes.
@@ -193,8 +197,38 @@ TEST(GiveBatch, RefusesTokensAndTheirOrderOutOfBounds) {
   EXPECT_NO_THROW(give("targets", -1));
   refused("tokens", 9, "token 9 in row 1 of a batch, but the model has 9 tokens");
   refused("tokens", -1, "token -1 in row 1 of a batch, but the model has 9 tokens");
-  refused("order", 4, "order 4 in row 1 of a batch, but the model has 4 rows");
+  for (const std::int32_t order : {-1, 4})
+    refused("order", order,
+            fmt::format("order {} in row 1 of a batch, but the model has 4 rows", order));
   refused("targets", 5, "label 5 in row 1 of a batch, but the model has 5 classes");
+}
+
+// Caches would be written there, and rows of the table of positions read.
+TEST(GiveBatch, RefusesPositionsWithoutRoomForTheTokens) {
+  Graph g;
+  const Type tokens{DType::i32, {2}};
+  const Tensor x = embed("wte", "wpe", g.input("tokens", tokens), g.input("order", tokens),
+                         {.vocabulary = 9, .context = 8, .sequence = 2, .width = 4});
+  const Tensor y = attention(linear("qkv", x, {.out = 12}), {.heads = 2, .sequence = 2});
+  g.logits = linear("fc", y, {.out = 9}).id;
+  Program program(compile_step(for_decoding(std::move(g), 6), {.training = false}),
+                  open_backend("ref"));
+  const auto give = [&](std::int32_t position, std::int32_t token = 1) {
+    const std::vector<std::int32_t> numbers{0, token};
+    Batch batch;
+    batch.add("tokens", std::span(numbers));
+    batch.add("position", std::span(&position, 1));
+    give_batch(program, batch);
+  };
+  EXPECT_NO_THROW(give(4));
+  // Of the table, and of the cache.
+  for (const auto& [position, most] : {std::pair{-1, 7}, {7, 7}, {5, 5}})
+    EXPECT_THAT([&] { give(position); },
+                ThrowsMessage<DataError>(fmt::format(
+                    "position {} in row 0 of a batch, but the model has {} positions for the first "
+                    "of the step's tokens",
+                    position, most)));
+  EXPECT_THAT([&] { give(0, 9); }, ThrowsMessage<DataError>(HasSubstr("token 9 in row 1")));
 }
 
 TEST(GiveBatch, RefusesRowPlansOutOfBounds) {

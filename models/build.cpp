@@ -1,6 +1,7 @@
 #include "models/build.h"
 
 #include "engine/core/error.h"
+#include "models/checks.h"
 
 namespace warpstep::models {
 
@@ -81,14 +82,13 @@ Graph build_text(const Model& model, const BuildOptions& options) {
 }  // namespace
 
 Graph build(const Model& model, const BuildOptions& options) {
+  require_buildable(model, options);
   if (model.is_text()) return build_text(model, options);
   Graph graph;
   const Shape image = options.image.rank() == 0 ? model.image : options.image;
   if (image.rank() != 3)
     fail<ShapeError>("{}: images are [H,W,C], not {}", model.name, image.text());
   const bool planned = options.images == Images::window || options.images == Images::set;
-  if (planned && !options.pixels)
-    fail<ShapeError>("{}: windows or a resident set of images require a pixel plan", model.name);
   const Inputs inputs = declare_inputs(graph, options, image);
   const Tensor logits = model.logits(pixels(inputs, options, image), options.classes);
   if (graph.loss < 0) require_logits(logits, options.batch, options.classes);

@@ -39,7 +39,8 @@ struct BuildOptions {
 // Inputs in this order: `images`, `labels` i32 [N] and, for a pixel plan or mixed labels, `rows`
 // (row_plans_type(N)). Loss and pixels are mixed where the plan says so. Of a model of
 // text: `tokens`, `order` and `labels`, i32 [batch * sequence] each. Throws ShapeError for a window
-// or a set without a plan, UsageError for a vocabulary that is smaller than the data's.
+// or a set without a plan, UsageError for a vocabulary that is smaller than the data's, a batch or
+// a set of nothing, and a model without a builder.
 Graph build(const Model& model, const BuildOptions& options);
 
 }  // namespace warpstep::models

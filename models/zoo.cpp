@@ -1,11 +1,8 @@
 #include "models/zoo.h"
 
-#include <fmt/ranges.h>
-
 #include <array>
 
-#include "engine/core/error.h"
-#include "engine/core/text.h"
+#include "models/checks.h"
 
 namespace warpstep::models {
 namespace {
@@ -84,17 +81,8 @@ const std::deque<Model>& zoo() {
 }
 
 void add_model(const Model& model) {
+  require_new(model, all());
   all().push_back(model);
-}
-
-const Model& find(std::string_view name) {
-  std::vector<std::string> names;
-  for (const Model& model : all()) {
-    if (model.name == name) return model;
-    names.emplace_back(model.name);
-  }
-  fail<UsageError>("no model is called '{}'{} (the models are {})", name, suggestion(name, names),
-                   fmt::join(names, ", "));
 }
 
 }  // namespace warpstep::models

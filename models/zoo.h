@@ -46,7 +46,8 @@ Settings resolve_settings(const Model& model, std::span<const std::string> assig
 const WeightRules& weight_rules_of(const Model& model);
 
 const std::deque<Model>& zoo();
-void add_model(const Model& model);        // with a name of its own
+// UsageError for a model without a builder, or with the name of another.
+void add_model(const Model& model);
 const Model& find(std::string_view name);  // UsageError with the nearest name
 
 // The builders, one file each: from normalised images [N,H,W,C] to logits [N,classes].

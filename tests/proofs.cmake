@@ -55,7 +55,7 @@ file(GLOB_RECURSE engine_tests CONFIGURE_DEPENDS ${engine}/*_test.cpp)
 list(REMOVE_ITEM engine_tests ${engine_threads} ${engine}/core/wheel_versions_test.cpp ${engine}/files/weights_test.cpp)
 warpstep_test(engine_test TIER host ASAN_FILTER "-*FusionOf.LeavesTheStepsResultAlone*:RandomGraph.*:*PlanOfModel*_of_32:*PlanOfModel*_of_128:*PlanOfModel*/resnet34*:*PlanOfModel*/resnet50*:Record.HasAThreadInAForkedProcess*"
   SOURCES ${engine_tests} largest_allocation.cpp
-          placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp random_graph_test.cpp
+          placement_test.cpp memory_test.cpp lanes_test.cpp row_plans_test.cpp tied_test.cpp random_graph_test.cpp zoo_test.cpp
   LINK warpstep::models)
 add_dependencies(engine_test warpstep_ref warpstep_cpu)
 # Backends and MPI modules of other builds: of an earlier version, of this one with other headers, and of one that names none.

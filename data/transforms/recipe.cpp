@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "engine/core/clock.h"
@@ -227,6 +228,8 @@ bool Recipe::mixes() const {
 
 PixelPlan Recipe::pixels(int channels, const std::vector<double>& mean,
                          const std::vector<double>& std) const {
+  if (channels < 1 || channels > 3)
+    fail<UsageError>("pixels of {} channels; 1 to 3 are possible", channels);
   PixelPlan plan;
   plan.channels = channels;
   for (std::size_t c = 0; c < idx(channels); ++c) plan.m[c][c] = 1;
@@ -236,6 +239,10 @@ PixelPlan Recipe::pixels(int channels, const std::vector<double>& mean,
     fail<UsageError>("images of {} channels need {} values in --mean and in --std, not {} and {}",
                      channels, channels, mean.size(), std.size());
   for (std::size_t c = 0; c < idx(channels); ++c) {
+    if (!std::isfinite(mean[c]))
+      fail<UsageError>("mean {} of channel {}: must be a finite number", mean[c], c);
+    if (!(std[c] > 0 && std::isfinite(std[c])))
+      fail<UsageError>("std {} of channel {}: must be finite and above 0", std[c], c);
     // From f32, in double and rounded once, to get the same bits as normalize() in layers.h.
     const double here = static_cast<float>(std[c]), middle = static_cast<float>(mean[c]);
     const double scale = 1 / ((has("scale") ? 1.0 : 255.0) * here);

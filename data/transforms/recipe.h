@@ -40,7 +40,8 @@ class Recipe {
 
   // The affine map of all colour transforms. `mean` and `std` of x / 255 are for normalize, which
   // is implied in a recipe that has neither normalize nor scale. Throws UsageError when it needs
-  // them and they have other lengths than `channels`.
+  // them and they have other lengths than `channels`, or numbers that give no finite ones; also for
+  // more than 3 channels, or none.
   PixelPlan pixels(int channels, const std::vector<double>& mean,
                    const std::vector<double>& std) const;
   bool normalizes() const;  // it needs mean and std

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -200,6 +201,21 @@ TEST(Recipe, FoldsColoursIntoOneAffineMap) {
               HasSubstr("yuv needs 3 channels"));
   EXPECT_THAT(message_of<UsageError>([] { Recipe().pixels(3, {0}, {1}); }),
               HasSubstr("3 values in --mean and in --std"));
+}
+
+// A plan has room for 3 channels, and would be of infinities or NaN.
+TEST(Recipe, RefusesPixelsThatNoPlanHas) {
+  const auto refused = [](int channels, double mean, double std, const std::string& words) {
+    const std::vector<double> means(3, mean), stds(3, std);
+    EXPECT_EQ(message_of<UsageError>([&] { Recipe().pixels(channels, means, stds); }), words);
+  };
+  for (const int channels : {-1, 0, 9})
+    refused(channels, 0, 1, fmt::format("pixels of {} channels; 1 to 3 are possible", channels));
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const double std : {0.0, -1.0, infinity, std::nan("")})
+    refused(3, 0, std, fmt::format("std {} of channel 0: must be finite and above 0", std));
+  for (const double mean : {infinity, std::nan("")})
+    refused(3, mean, 1, fmt::format("mean {} of channel 0: must be a finite number", mean));
 }
 
 TEST(Recipe, JittersAroundTheMiddle) {

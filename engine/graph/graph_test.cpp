@@ -138,7 +138,7 @@ TEST(ShapeErrors, OfInputAndLoss) {
       [&](Graph& g) {
         normalize(images(g, {8, 2, 2, 1}), one, zero);
       },
-      {"std of channel 0 is 0; it must be above 0"});
+      {"std of channel 0 is 0; it must be finite and above 0"});
   expect_error([&](Graph& g) { normalize(images(g), three, three); },
                {"normalize takes u8 images, not f32 8x32x32x3; convert() takes"});
   expect_error(
@@ -344,6 +344,14 @@ TEST(ShapeErrors, OfNumbersOfLayers) {
     refused([&](Tensor x) { linear("fc", flatten(x), {.out = 2}, {.deviation = deviation}); },
             fmt::format("parameter fc.weight begins with {}; must be a finite number from 0",
                         deviation));
+  const auto normalized = [](float mean, float std, const std::string& words) {
+    const std::vector<float> means(3, mean), stds(3, std);
+    expect_error([&](Graph& g) { normalize(images(g), means, stds); }, {words});
+  };
+  for (const float number : {std::numeric_limits<float>::infinity(), static_cast<float>(nan)}) {
+    normalized(number, 1, fmt::format("mean of channel 0 is {}; it must be a finite", number));
+    normalized(0, number, fmt::format("std of channel 0 is {}; it must be finite", number));
+  }
 }
 
 // Their kernels would read four bytes of each.

@@ -109,8 +109,10 @@ Tensor normalize(Tensor images, std::span<const float> mean, std::span<const flo
                      mean.size(), std.size());
   Normalize op;
   for (std::size_t c = 0; c < std::min(channels, Normalize::max_channels); ++c) {
-    if (!(std[c] > 0)) fail<ShapeError>("std of channel {} is {}; it must be above 0", c, std[c]);
-    if (!std::isfinite(mean[c])) fail<ShapeError>("mean of channel {} is {}", c, mean[c]);
+    if (!(std[c] > 0 && std::isfinite(std[c])))
+      fail<ShapeError>("std of channel {} is {}; it must be finite and above 0", c, std[c]);
+    if (!std::isfinite(mean[c]))
+      fail<ShapeError>("mean of channel {} is {}; it must be a finite number", c, mean[c]);
     op.scale[c] = static_cast<float>(1 / (255.0 * std[c]));
     op.shift[c] = static_cast<float>(-static_cast<double>(mean[c]) / std[c]);
   }

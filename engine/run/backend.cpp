@@ -65,6 +65,10 @@ std::shared_ptr<Backend> open_backend(const std::string& name, const BackendOpti
 
 std::shared_ptr<Backend> load_backend(const std::filesystem::path& path,
                                       const BackendOptions& options) {
+  if (options.threads < 0 || options.threads > BackendOptions::most_threads)
+    fail<UsageError>(
+        "BackendOptions::threads is {}; must be from 0 (all that this process may run on) to {}",
+        options.threads, BackendOptions::most_threads);
   // OpenMP reads these when the module loads it. Waiting threads that spin for long starve the
   // loader and every other process on their cores, and threads that sleep at once wake up late:
   // they spin for some 100 us. docs/ABLATIONS.md has the figures. A user's own setting has

@@ -69,6 +69,7 @@ class Kernel {
 };
 
 struct BackendOptions {
+  static constexpr int most_threads = 4096;
   int threads = 0;  // CPU threads of the kernels; 0: all this process may run on
   std::shared_ptr<Communicator> communicator;  // of a data-parallel job; null: none
   // Only to learn whether it opens: does nothing that the ranks of a job do together.

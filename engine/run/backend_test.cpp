@@ -24,6 +24,16 @@ TEST(LoadBackend, OpensAModuleOfThisBuild) {
   EXPECT_EQ(load_backend(module("warpstep_ref"))->name(), "ref");
 }
 
+// A team of so many would start before it fails.
+TEST(LoadBackend, RefusesThreadsThatNoMachineHas) {
+  for (const int threads : {-1, 4097, 1'000'000'000})
+    EXPECT_THAT([&] { open_backend("cpu", {.threads = threads}); },
+                ThrowsMessage<UsageError>(
+                    fmt::format("BackendOptions::threads is {}; must be from 0 (all that this "
+                                "process may run on) to 4096",
+                                threads)));
+}
+
 TEST(LoadModule, RefusesOneOfAnotherBuild) {
   const std::string own = fmt::format("its engine is of Warpstep {} (commit {}); build and install",
                                       version(), commit());

@@ -259,7 +259,7 @@ OptionGroup device_group() {
         and_sample},
        {{.name = "--threads",
          .help = "CPU threads of the kernels; 0: all cores that affinity and quota allow",
-         .check = in_range(0, 4096)},
+         .check = in_range(0, BackendOptions::most_threads)},
         &O::threads,
         and_sample},
        {{.name = "--pin-cpus",

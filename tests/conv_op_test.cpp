@@ -44,6 +44,27 @@ TEST(Conv, KeepsNaNInItsGroupWithExactMath) {
   }
 }
 
+// Winograd's weight gradient in several chunks of tiles, whose sums the threads share as they are
+// large, and weights that stay in no cache: too much for the reference, so against products.
+TEST(Conv, AddsLargeWeightGradientsInChunks) {
+  if (testing_support::tests_cuda()) GTEST_SKIP() << "a kernel of the CPU's";
+  cases::Case c;
+  const Tensor x = cases::input(c, "x", {DType::f32, {86, 6, 6, 352}});
+  conv("conv", x, {.out = 336, .kernel = 3, .padding = 1});
+  c = cases::with_adjoint(std::move(c));
+  const auto run = [&](bool exact_math) {
+    return Trial(c, testing_support::open_tested_backend(testing_support::tested_backend(),
+                                                         {.exact_math = exact_math}))
+        .run();
+  };
+  const std::vector<Result> ours = run(false), theirs = run(true);
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (std::size_t r = 0; r < ours.size(); ++r)
+    EXPECT_LT(testing_support::relative_difference(ours[r].floats, theirs[r].floats), 1e-5)
+        << ours[r].what;
+  EXPECT_NE(ours[0].floats, theirs[0].floats) << "the same kernel";
+}
+
 // Of which only the first window is there.
 TEST(Conv, TakesAnyStride) {
   if (testing_support::tests_cuda()) GTEST_SKIP() << "the library has limits of its own";

@@ -38,6 +38,7 @@ foreach(backend_tier ${op_tiers})
   warpstep_test(statistics_${backend}_test TIER ${tier} BACKEND ${backend} LINK statistics_tests
                 TSAN_FILTER "*/adamw:*/lars:*/fp16")
 endforeach()
+target_sources(op_cpu_test PRIVATE conv_cpu_test.cpp)
 if(TARGET warpstep_cuda_emulated)  # its schedules: the test refers to them weakly, which --as-needed does not count
   target_link_libraries(op_cuda_emulated_test PRIVATE -Wl,--no-as-needed warpstep_fake_cuda -Wl,--as-needed)
 endif()

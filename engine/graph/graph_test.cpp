@@ -337,13 +337,16 @@ TEST(ShapeErrors, OfNumbersOfLayers) {
   for (const double momentum : {nan, -0.1, 1.1})
     refused([&](Tensor x) { batch_norm("bn", x, {.momentum = momentum}); },
             fmt::format("momentum is a share from 0 to 1, not {}", momentum));
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t most = (std::int64_t{1} << 30) + 1;
   for (const Conv& conv : {Conv{.out = 4, .padding = most}, Conv{.out = 4, .dilation = most}})
     refused([&](Tensor x) { warpstep::conv("c", x, conv); }, "has an attribute out of range");
   for (const double deviation : {nan, -1.0})
     refused([&](Tensor x) { linear("fc", flatten(x), {.out = 2}, {.deviation = deviation}); },
             fmt::format("parameter fc.weight begins with {}; must be a finite number from 0",
                         deviation));
+  for (const Initial& initial :
+       {Initial{Initial::Kind::constant, nan}, Initial{Initial::Kind::normal, -1.0}})
+    expect_error([&](Graph& g) { parameter(g, "p", {4}, initial); }, {"parameter p begins with"});
   const auto normalized = [](float mean, float std, const std::string& words) {
     const std::vector<float> means(3, mean), stds(3, std);
     expect_error([&](Graph& g) { normalize(images(g), means, stds); }, {words});

@@ -359,7 +359,8 @@ TEST(Loader, ReportsWhatIsNoStandardException) {
 
 // A child that would wait for the parent's threads for ever.
 TEST(Loader, IsRefusedInAForkedProcess) {
-  auto loader = std::make_unique<Loader>(testing::in_memory(64), options(8, 2));
+  constexpr int workers = 12;  // whose stacks are more than a fork keeps
+  auto loader = std::make_unique<Loader>(testing::in_memory(64), options(8, workers));
   loader->next();
   const pid_t child = ::fork();
   if (child == 0) {

@@ -93,8 +93,8 @@ FindingRule find_slow_checkpoints, find_long_evaluation, find_slow_opening;
 // findings_run.cpp: steps that differ from the others.
 FindingRule find_uneven_run, find_pauses, find_outside_waits;
 // findings_contention.cpp: the cores that the process was not given.
-FindingRule find_other_programs, find_stopped, find_tracer, find_stolen_cores, find_cpu_quota,
-    find_narrow_affinity, find_bound_threads;
+FindingRule find_other_programs, find_foreign_threads, find_stopped, find_tracer, find_stolen_cores,
+    find_cpu_quota, find_narrow_affinity, find_bound_threads;
 // findings_memory.cpp.
 FindingRule find_short_memory, find_memory_growth;
 

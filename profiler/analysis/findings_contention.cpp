@@ -129,6 +129,25 @@ std::string fewer_threads(const Facts& facts, double free_cores) {
   return fits >= 1 && fits < now ? fmt::format("--threads {}", fits) : "";
 }
 
+// Used by threads of this process that the program did not start, in cores: those of a plugin, of a
+// library loaded into it, of Python.
+double foreign_cores(const Contention& lost) {
+  const auto others = std::ranges::find(lost.threads, "other threads", &ThreadTime::thread);
+  return others == lost.threads.end() ? 0 : others->threads * others->on_cpu_ns * 1e-9;
+}
+
+bool has_foreign_threads(const Contention& lost) {
+  return lost.affinity_cores > 0 && lost.has_long_delays() &&
+         lost.is_much(foreign_cores(lost) / lost.affinity_cores);
+}
+
+// Of the trainer's waiting for a core, what is other programs' where both took cores; of 1.
+double share_of_programs(const Contention& lost) {
+  if (!has_foreign_threads(lost)) return 1;
+  const double programs = lost.others_share.value_or(0) * lost.affinity_cores;
+  return programs / (programs + foreign_cores(lost));
+}
+
 }  // namespace
 
 std::string with_delays(std::string evidence, const Contention& lost) {
@@ -155,12 +174,40 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
       .advice =
           "stop them, or run where cores are free; figures of this run are not those of a "
           "quiet machine"};
-  promise(core_wait_of(facts), 1 - share_of_quota(lost), facts, finding);
+  promise(core_wait_of(facts), (1 - share_of_quota(lost)) * share_of_programs(lost), facts,
+          finding);
   if (const std::string fewer =
           fewer_threads(facts, lost.affinity_cores * (1 - lost.taken_share()));
       !fewer.empty())
     finding.advice +=
         fmt::format("; while they run use {}: kernels wait for their slowest thread", fewer);
+  findings.push_back(finding);
+}
+
+// Threads of this process that are none of the run's: other programs' time has nothing of them.
+void find_foreign_threads(const Facts& facts, std::vector<Finding>& findings) {
+  const Contention& lost = facts.analysis.contention;
+  if (!has_foreign_threads(lost)) return;
+  const double cores = foreign_cores(lost);
+  Finding finding{
+      .key = "foreign-threads",
+      .text = "Other threads of this process take the cores that its kernels need.",
+      .evidence = with_between(
+          with_delays(fmt::format("{:.2f} of {} by threads that are neither the kernels' nor the "
+                                  "loader's",
+                                  cores, counted(lost.affinity_cores, "core")),
+                      lost),
+          facts),
+      .advice =
+          "find what started them (`top -H -p PID` shows each with its name): a plugin, a library "
+          "loaded into the program (LD_PRELOAD), threads of Python; end them, or give them less "
+          "to do"};
+  const double programs = lost.others_share ? share_of_programs(lost) : 0;
+  promise(core_wait_of(facts), (1 - share_of_quota(lost)) * (1 - programs), facts, finding);
+  if (const std::string fewer =
+          fewer_threads(facts, lost.affinity_cores * (1 - lost.taken_share()) - cores);
+      !fewer.empty())
+    finding.advice += fmt::format("; while they run use {}", fewer);
   findings.push_back(finding);
 }
 

@@ -338,6 +338,34 @@ TEST(FindNarrowAffinity, WhereThreadsShareFewerCpus) {
   EXPECT_FALSE(c.finding("narrow-affinity"));
 }
 
+// As a library that was loaded into an mlp on two cores: "others" have nothing of its thread.
+TEST(FindForeignThreads, WhereTheyTakeCoresThatTheRunWants) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.others_share = 0;
+  EXPECT_FALSE(c.finding("foreign-threads"));
+  lost.threads = {{.thread = "other threads", .on_cpu_ns = 2e8}};
+  const auto finding = c.finding("foreign-threads");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence, HasSubstr("0.20 of 2 cores by threads that are neither"));
+  EXPECT_THAT(finding->evidence, HasSubstr("the trainer's thread 5.0 % of the time"));
+  EXPECT_THAT(finding->advice, Not(HasSubstr("--threads")));
+  EXPECT_EQ(finding->gain_ns, 2e5);
+  EXPECT_FALSE(c.finding("other-programs"));
+  lost.threads[0].on_cpu_ns = 1e9;
+  EXPECT_THAT(c.finding("foreign-threads")->advice, HasSubstr("while they run use --threads 1"));
+  lost.threads[0].on_cpu_ns = 2e8;
+  lost.others_share = 0.3;  // the wait is shared as the cores were
+  EXPECT_NEAR(c.finding("foreign-threads")->gain_ns, 0.5e5, 1);
+  EXPECT_NEAR(c.finding("other-programs")->gain_ns, 1.5e5, 1);
+  lost.threads[0].on_cpu_ns = 1.9e8;
+  EXPECT_FALSE(c.finding("foreign-threads"));
+  EXPECT_EQ(c.finding("other-programs")->gain_ns, 2e5);
+  lost.threads[0].on_cpu_ns = 1e9;
+  lost.trainer->delay_ns = 4.9e7;  // on cores that were idle
+  EXPECT_FALSE(c.finding("foreign-threads"));
+}
+
 TEST(FindBoundThreads, WhereOpenMpGivesThemOneCpu) {
   Case c = on_host();
   Contention& lost = c.analysis.contention;

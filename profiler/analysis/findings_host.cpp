@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "engine/core/cpus.h"
+#include "engine/core/error.h"
 #include "profiler/analysis/device.h"
 #include "profiler/analysis/findings.h"
 #include "profiler/analysis/loading.h"
@@ -126,6 +128,21 @@ void find_oversubscribed(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+namespace {
+
+// How many CPUs --pin-cpus lists, on which all threads of kernels must fit; 0: it lists none.
+int pinned_cpus(const Facts& facts) {
+  const std::string pinned = facts.option("pin_cpus", "none");
+  if (pinned == "none" || pinned == "auto") return 0;
+  try {
+    return static_cast<int>(parse_cpus(pinned).size());
+  } catch (const UsageError&) {
+    return 0;
+  }
+}
+
+}  // namespace
+
 // Kernels that use fewer threads than there are idle cores. How much more threads gain depends on
 // the kernels: nothing where memory limits them, and little where they share cores.
 void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
@@ -154,6 +171,10 @@ void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
     finding.flag.clear();
     finding.advice =
         fmt::format("unset OMP_THREAD_LIMIT, which is {}: --threads cannot exceed it", limit);
+  } else if (const int pinned = pinned_cpus(facts); pinned > 0 && pinned < more) {
+    finding.flag = fmt::format("--pin-cpus auto --threads {}", more);
+    finding.advice = fmt::format("use {}: --pin-cpus {} has no CPU for another thread",
+                                 finding.flag, facts.option("pin_cpus"));
   }
   finding.gain_most_ns = facts.part(Category::kernel) * (1 - static_cast<double>(threads) / useful);
   finding.gain_ns = finding.gain_most_ns / 2;

@@ -92,6 +92,14 @@ TEST(HostFindings, IdleCores) {
   c.builder.raw().stamp["openmp"] = {{"OMP_THREAD_LIMIT", "1"}};
   EXPECT_EQ(c.finding("idle-cores")->flag, "");
   EXPECT_THAT(c.finding("idle-cores")->advice, HasSubstr("unset OMP_THREAD_LIMIT"));
+  c.builder.raw().stamp["openmp"] = Json::object();
+  c.options()["pin_cpus"] = "0";  // with which --threads 2 is refused
+  EXPECT_EQ(c.finding("idle-cores")->flag, "--pin-cpus auto --threads 2");
+  EXPECT_THAT(c.finding("idle-cores")->advice, HasSubstr("--pin-cpus 0 has no CPU"));
+  for (const char* const room : {"0-1", "auto", "none"}) {
+    c.options()["pin_cpus"] = room;
+    EXPECT_EQ(c.finding("idle-cores")->flag, "--threads 2") << room;
+  }
   c.analysis.stall.is_stalled = true;  // more threads would wait, too
   EXPECT_FALSE(c.finding("idle-cores"));
   c.analysis.stall.is_stalled = false;

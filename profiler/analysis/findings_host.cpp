@@ -301,6 +301,21 @@ void find_limited_instructions(const Facts& facts, std::vector<Finding>& finding
                       .advice = "unset WARPSTEP_CPU_ISA unless you test what another CPU runs"});
 }
 
+// How long calls would take with them is not recorded. On a GPU small-kernels says so where it
+// shows.
+void find_disabled_fusions(const Facts& facts, std::vector<Finding>& findings) {
+  const Json& names = fields::child(facts.options, "no_fuse");
+  if (!facts.on_host || !names.is_array() || names.empty()) return;
+  std::string flags;
+  for (const Json& name : names)
+    if (name.is_string()) flags += fmt::format(" --no-fuse {}", name.get<std::string>());
+  findings.push_back({.key = "slow-option",
+                      .text = "Calls that could be fused run one after the other.",
+                      .evidence = flags.substr(std::min<std::size_t>(1, flags.size())),
+                      .advice = "leave out --no-fuse unless you compare with and without: each "
+                                "fusion saves the bytes between its calls (warpstep explain)"});
+}
+
 void find_needless_recompute(const Facts& facts, std::vector<Finding>& findings) {
   constexpr double least_flops =
       0.5;  // of their share: what is recomputed may be waiting for bytes
@@ -328,6 +343,7 @@ void find_needless_recompute(const Facts& facts, std::vector<Finding>& findings)
 // Options that cost time for something else; how much is mostly not recorded.
 void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
   find_limited_instructions(facts, findings);
+  find_disabled_fusions(facts, findings);
   find_needless_recompute(facts, findings);
   if (facts.option("device") == "ref")
     findings.push_back({.key = "slow-option",

@@ -300,6 +300,20 @@ TEST(HostFindings, OptionsThatAreSlow) {
   EXPECT_EQ(c.finding("slow-option")->flag, "--device cpu");
 }
 
+TEST(HostFindings, FusionsThatAreOff) {
+  Case c(false);
+  c.options()["no_fuse"] = Json::array();
+  EXPECT_FALSE(c.finding("slow-option"));
+  c.options()["no_fuse"] = {"conv+relu", "updates"};
+  const auto finding = c.finding("slow-option");
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->evidence, "--no-fuse conv+relu --no-fuse updates");
+  EXPECT_THAT(finding->advice, HasSubstr("leave out --no-fuse"));
+  Case gpu;
+  gpu.options()["no_fuse"] = {"updates"};
+  EXPECT_FALSE(gpu.finding("slow-option"));
+}
+
 TEST(HostFindings, InstructionsThatTheEnvironmentLimits) {
   Case c(false);
   Json& cpu = c.builder.raw().stamp["cpu"];

@@ -166,6 +166,8 @@ void settle_gains(const Facts& facts, Finding& finding) {
                most = std::max(0.0, facts.step_ns - kernels_ns);
   for (double* gain : {&finding.gain_ns, &finding.gain_least_ns, &finding.gain_most_ns})
     *gain = std::clamp(*gain, 0.0, most);
+  if (finding.gain_least_ns >= finding.gain_most_ns)  // no range is left
+    finding.gain_least_ns = finding.gain_most_ns = 0;
   const double between_ns = std::max(0.0, finding.run_gain_ns);
   finding.run_gain_ns =
       std::min(facts.run_ns(), finding.gain_ns * alike_steps(facts, finding) + between_ns);

@@ -338,6 +338,9 @@ TEST(HostFindings, RecomputingThoughMemoryHasRoom) {
   EXPECT_EQ(finding->advice, "leave out --recompute");
   EXPECT_NEAR(finding->gain_most_ns, 2.5e5, 1);
   EXPECT_NEAR(finding->gain_least_ns, 1.25e5, 1);
+  without["flops_saved"] = 4;  // all of a step, at least and at most, is no range
+  EXPECT_EQ(c.finding("needless-recompute")->gain_ns, 1e6);
+  EXPECT_EQ(c.finding("needless-recompute")->gain_most_ns, 0);
   without["arena_bytes"] = 6.1e9;  // with which it would be 9.1 of 10 GB
   EXPECT_FALSE(c.finding("needless-recompute"));
 }

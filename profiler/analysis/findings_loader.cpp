@@ -209,10 +209,15 @@ std::string waited(const Facts& facts) {
 
 std::string stages_text(const LoaderView& view) {
   std::string text;
-  for (std::size_t i = 0; i < view.stages.size(); ++i)
-    if (view.stage_ns[i] >= 0.05 * view.work_ns)
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", view.stages[i],
-                          quantity(view.stage_ns[i] / view.work_ns, Unit::share));
+  double rest_ns = view.work_ns;
+  const auto add = [&](const std::string& what, double ns) {
+    rest_ns -= ns;
+    if (ns >= 0.05 * view.work_ns)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what,
+                          quantity(ns / view.work_ns, Unit::share));
+  };
+  for (std::size_t i = 0; i < view.stages.size(); ++i) add(view.stages[i], view.stage_ns[i]);
+  add("outside of these", rest_ns);
   return text;
 }
 

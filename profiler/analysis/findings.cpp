@@ -125,6 +125,31 @@ double Facts::outside_ns(std::string_view name) const {
 
 namespace {
 
+// The class that all of the slowest samples are of; "" of few samples, or of several classes.
+std::string class_of_all(const Json& slowest) {
+  constexpr std::size_t enough = 5;
+  if (!slowest.is_array() || slowest.size() < enough) return "";
+  const std::string first = fields::text(slowest[0], "class");
+  const auto is_first = [&](const Json& one) { return fields::text(one, "class") == first; };
+  return std::ranges::all_of(slowest, is_first) ? first : "";
+}
+
+}  // namespace
+
+std::string slowest_text(const Session& session) {
+  std::string text;
+  const Json& slowest = fields::child(session.loader, "slowest_samples");
+  if (const std::string name = class_of_all(slowest); !name.empty())
+    text = fmt::format("; the {} slowest are all of class {}", slowest.size(), name);
+  for (std::size_t i = 0; slowest.is_array() && i < std::min<std::size_t>(3, slowest.size()); ++i)
+    text +=
+        fmt::format("{}{} {}", i == 0 ? "; the slowest: " : ", ", fields::text(slowest[i], "name"),
+                    quantity(fields::number(slowest[i], "ns"), Unit::ns));
+  return text;
+}
+
+namespace {
+
 // Findings whose gain is of waits for data.
 constexpr std::array of_waits{"data-wait",   "slow-disk",      "low-bandwidth", "slow-samples",
                               "slow-worker", "slow-transform", "waiting-stage"};

@@ -275,6 +275,23 @@ std::string recipe_without(const Facts& facts, std::string_view transform) {
   return "--transforms " + shell_word(kept.empty() ? "none" : kept);
 }
 
+bool is_built_in(const std::string& stage) {
+  constexpr std::array<std::string_view, 5> stages{"read", "decode", "resize", "pixels", "copy"};
+  return std::ranges::find(stages, stage) != stages.end();
+}
+
+// Takes cores, but changes what is learnt: the last that is advised.
+std::optional<RemedyChoice> without_transform(const Facts& facts, const LoaderModel& model) {
+  const Stall& stall = facts.analysis.stall;
+  const std::string flag = recipe_without(facts, stall.stage);
+  if (flag.empty() || is_built_in(stall.stage) || stall.stage_share < least_transform)
+    return std::nullopt;
+  const double own = cpu_share_of(facts.analysis.loader, stall.stage);
+  return RemedyChoice{
+      flag, fmt::format("leave {} out, or apply it to smaller images: after a crop", stall.stage),
+      at_least_none(model.gain({.cpu = std::max(0.01, 1 - own)}))};
+}
+
 constexpr double short_step_ns = 2e6;  // a late thread is a large part of it
 constexpr int steps_per_launch = 8;
 
@@ -377,7 +394,8 @@ void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) 
       model.predict({.cpu = hardly_any, .latency = hardly_any, .bytes = hardly_any});
   const double lost = model.as_it_was().step_ns - without.step_ns;
   if (lost < least_contention * model.measured_step_ns()) return;
-  const std::vector<RemedyChoice> choices = remedies(facts, model, false);
+  std::vector<RemedyChoice> choices = remedies(facts, model, false);
+  if (auto choice = without_transform(facts, model)) choices.push_back(std::move(*choice));
   if (choices.empty()) return;
   Finding finding{
       .key = "loader-contention",
@@ -457,28 +475,7 @@ namespace {
 constexpr double least_slowness = 2;    // of a worker, in the fastest
 constexpr double least_few_time = 0.2;  // of the workers' time
 
-// The class that all of the slowest samples are of; "" of few samples, or of several classes.
-std::string class_of_all(const Json& slowest) {
-  constexpr std::size_t enough = 5;
-  if (!slowest.is_array() || slowest.size() < enough) return "";
-  const std::string first = fields::text(slowest[0], "class");
-  const auto is_first = [&](const Json& one) { return fields::text(one, "class") == first; };
-  return std::ranges::all_of(slowest, is_first) ? first : "";
-}
-
 }  // namespace
-
-std::string slowest_text(const Session& session) {
-  std::string text;
-  const Json& slowest = fields::child(session.loader, "slowest_samples");
-  if (const std::string name = class_of_all(slowest); !name.empty())
-    text = fmt::format("; the {} slowest are all of class {}", slowest.size(), name);
-  for (std::size_t i = 0; slowest.is_array() && i < std::min<std::size_t>(3, slowest.size()); ++i)
-    text +=
-        fmt::format("{}{} {}", i == 0 ? "; the slowest: " : ", ", fields::text(slowest[i], "name"),
-                    quantity(fields::number(slowest[i], "ns"), Unit::ns));
-  return text;
-}
 
 void find_slow_worker(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
@@ -525,11 +522,6 @@ void find_slow_samples(const Facts& facts, std::vector<Finding>& findings) {
 }
 
 namespace {
-
-bool is_built_in(const std::string& stage) {
-  constexpr std::array<std::string_view, 5> stages{"read", "decode", "resize", "pixels", "copy"};
-  return std::ranges::find(stages, stage) != stages.end();
-}
 
 // The longest stage that is no read.
 std::string longest_unread_stage(const LoaderView& view) {

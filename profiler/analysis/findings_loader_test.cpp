@@ -5,14 +5,46 @@
 #include <vector>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/testing_findings.h"
 #include "profiler/analysis/testing_loader.h"
 
 namespace warpstep::profiler {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using testing::keys;
 using ::testing::Not;
 using testing::SessionBuilder;
+
+// Two workers on the two cores of the kernels, which a step does not wait for.
+SessionBuilder hidden_loader(double step_us) {
+  return testing::loader_session({.workers = 2,
+                                  .cores = 2,
+                                  .kernel_threads = 2,
+                                  .batch = 8,
+                                  .steps = 60,
+                                  .gpu = false,
+                                  .step_us = step_us,
+                                  .stages = {{"copy", 100}, {"blur", 1'000}},
+                                  .encoding = "pixels"});
+}
+
+TEST(LoaderFindings, ATransformThatTakesAHostsCoresIsNamed) {
+  SessionBuilder builder = hidden_loader(20'000);
+  builder.raw().loader["transforms"] = "blur,flip";
+  const std::vector<Finding> findings = analyse(builder.build()).findings;
+  const auto found = std::ranges::find(findings, "loader-contention", &Finding::key);
+  ASSERT_NE(found, findings.end());
+  EXPECT_EQ(found->flag, "--transforms flip");
+  EXPECT_THAT(found->advice, HasSubstr("leave blur out"));
+  EXPECT_GT(found->gain_ns, 0);
+  builder.raw().loader["transforms"] = "flip";  // what takes the time is no option
+  EXPECT_THAT(keys(analyse(builder.build()).findings), Not(Contains("loader-contention")));
+  SessionBuilder idle = hidden_loader(200'000);
+  idle.raw().loader["transforms"] = "blur,flip";
+  EXPECT_THAT(keys(analyse(idle.build()).findings), Not(Contains("loader-contention")));
+}
 
 TEST(LoaderFindings, WhatIsInNoStageIsNamedToo) {
   const auto evidence = [](SessionBuilder& builder) {

@@ -117,9 +117,19 @@ class OddPixels final : public MemoryDataset {
   std::vector<std::uint8_t> pixels_;
 };
 
+// Of a user's own that says nothing of its images.
+class Shapeless final : public MemoryDataset {
+ public:
+  Shapeless()
+      : MemoryDataset({"test", "memory", {1, 1, 3}, std::vector<std::uint8_t>(3), {0}, {"a"}}) {}
+  Shape image_shape() const override { return {0, 0, 3}; }
+};
+
 TEST(Cached, IsOfADataSet) {
   EXPECT_THAT(message_of<UsageError>([] { CachedDataset(nullptr); }),
               HasSubstr("a cache of no data set: the pointer is null"));
+  EXPECT_THAT(message_of([] { CachedDataset(std::make_shared<Shapeless>()); }),
+              HasSubstr("memory: has images of shape 0x0x3; must be [height, width, channels]"));
 }
 
 // Of a span that is too short, decoders would write beyond it.

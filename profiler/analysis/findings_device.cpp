@@ -138,12 +138,17 @@ Fixed fixed_of(const Facts& facts) {
   // Observers, such as a slow terminal, cost as much beside a larger batch: find_slow_observers().
   Fixed fixed{.outside_ns = std::max(0.0, facts.part(Category::cpu) + facts.part(Category::other) -
                                               facts.range_ns("observers"))};
+  // Calls have their whole times. Where most steps waited for a core their medians have that, too:
+  // they are longer than the breakdown's kernels, and by that share no call's own.
+  double all = 0;
+  for (const CallRow& call : facts.analysis.work.calls) all += call.ns;
+  const double own = all > 0 ? std::min(1.0, facts.part(Category::kernel) / all) : 1;
   for (const CallRow& call : facts.analysis.work.calls) {
     if (is_communication(call.op)) continue;
     if (call.phase == "update")
-      fixed.update_ns += call.ns;
+      fixed.update_ns += own * call.ns;
     else if (call.ns < short_call_ns && call.of_peak > 0)
-      fixed.short_ns += call.ns * (1 - std::min(1.0, call.of_peak));
+      fixed.short_ns += own * call.ns * (1 - std::min(1.0, call.of_peak));
   }
   return fixed;
 }

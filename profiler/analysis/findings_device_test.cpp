@@ -313,6 +313,20 @@ TEST(DeviceFindings, TinyBatchOnTheHost) {
   EXPECT_FALSE(update.finding("tiny-batch"));
 }
 
+// As an mlp beside four other programs: its calls waited for a core for half of their time.
+TEST(DeviceFindings, TinyBatchHasNoWaitForACore) {
+  Case c(false);
+  c.part(Category::kernel) = c.part(Category::core_wait) = 500'000;
+  c.analysis.work.calls = {{.title = "update_all", .phase = "update", .ns = 390'000},
+                           {.title = "fc1", .op = "linear", .ns = 610'000}};
+  EXPECT_FALSE(c.finding("tiny-batch"));
+  c.analysis.work.calls[0].ns = 410'000;
+  c.analysis.work.calls[1].ns = 590'000;
+  ASSERT_TRUE(c.finding("tiny-batch"));
+  EXPECT_DOUBLE_EQ(c.finding("tiny-batch")->gain_ns, 102'500);
+  EXPECT_THAT(c.finding("tiny-batch")->evidence, HasSubstr("205 us of 1.00 ms per step"));
+}
+
 // A text model on few tokens: each of many calls is mostly its overhead.
 TEST(DeviceFindings, TinyBatchOfManyShortCalls) {
   Case c(false);

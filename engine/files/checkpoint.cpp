@@ -76,8 +76,11 @@ std::vector<std::uint64_t> extents_of(const Shape& shape) {
   return {shape.extents().begin(), shape.extents().end()};
 }
 
+// By its first tensor or that tensor's checksum: a damaged name must not turn averages off.
 bool has_average(const SafetensorsFile& file, const Store& store) {
-  return file.find(tensor_name(store.parameters().front(), {}, Section::average)) != nullptr;
+  const std::string first = tensor_name(store.parameters().front(), {}, Section::average);
+  return file.find(first) != nullptr ||
+         file.metadata().contains(std::string(checksum_prefix) + first);
 }
 
 const record::Name& gather_name() {

@@ -232,6 +232,24 @@ TEST(Checkpoint, WithDamagedMetadataIsRefused) {
   std::filesystem::remove(path);
 }
 
+// A bit that changes after the prefix: an evaluation must not take the weights themselves instead.
+TEST(Checkpoint, WithDamagedNamesOfAveragesIsRefused) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    fmt::format("warpstep_checkpoint_average_{}.safetensors", ::getpid());
+  Program step(testing_support::model_step("mlp", 1, {.update = {.average_decay = 0.9}}),
+               open_backend("ref"));
+  step.store().initialize(1);
+  save_checkpoint(path, step.store(), StepOptions().optimizer.kind, {}, {"m", "{}"});
+  std::string bytes = read_file(path);
+  const std::string name = "ema." + step.store().parameters().front().name;
+  bytes.at(bytes.find(fmt::format("\"{}\":{{", name)) + 5) ^= 1;
+  std::ofstream(path, std::ios::binary) << bytes;
+  EXPECT_NO_THROW(load_parameters(path, step.store(), false));
+  EXPECT_THAT([&] { load_parameters(path, step.store(), true); },
+              testing::ThrowsMessage<DataError>(HasSubstr(fmt::format("no tensor \"{}\"", name))));
+  std::filesystem::remove(path);
+}
+
 // It could not be resumed, and the names of its moments would be others'.
 TEST(Checkpoint, NamesTheOptimizerOfItsStore) {
   const auto path = std::filesystem::temp_directory_path() /

@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/strided_tile.h"
 
 namespace warpstep::cpu {
@@ -126,7 +127,7 @@ inline void pair_rows(const Bf16* rows, std::int64_t stride, std::int64_t padded
 
 // sums [rows, 16 * vectors] of a tile = (accumulate ? sums : 0) + a b, with
 // AVX512_BF16. Added last: one long chain of sums would lose digits.
-template <int rows, int vectors>
+template <int rows, int vectors, bool asks>
 __attribute__((noinline)) void dot_tile_of(const Bf16Tile& t, int first) {
   float* sums = t.sums + first * square;
   __m512 sum[rows][vectors];
@@ -137,9 +138,13 @@ __attribute__((noinline)) void dot_tile_of(const Bf16Tile& t, int first) {
   constexpr int groups = (rows + 3) / 4;
   const std::int64_t stride = t.stride;
   const Bf16* b = t.b;
+  LinesAhead ahead;
+  if constexpr (asks) ahead = *t.ahead;
   for (std::int64_t s = 0; s < t.steps; ++s) {
     const Bf16 *a = t.a + first * stride + t.offsets[s], *from[groups];
     unrolled<groups>([&]<int g>() __attribute__((always_inline)) { from[g] = a + 4 * g * stride; });
+    if constexpr (asks)
+      for (int i = 0; i < 8 && ahead.count > 0; ++i, --ahead.count) ask_for_next(ahead);
     for (int k = 0; k < square; k += 2) {
       __m512bh columns[vectors];
       unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {
@@ -157,6 +162,7 @@ __attribute__((noinline)) void dot_tile_of(const Bf16Tile& t, int first) {
       b += 2 * square;
     }
   }
+  if constexpr (asks) *t.ahead = ahead;
   unrolled<rows>([&]<int i>() __attribute__((always_inline)) {
     unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {
       float* const to = sums + i * square + 16 * j;
@@ -166,10 +172,13 @@ __attribute__((noinline)) void dot_tile_of(const Bf16Tile& t, int first) {
   });
 }
 
+template <bool asks>
+constexpr auto dot_tile_table = tile_table<tile_rows>([]<int rows>() {
+  return tile_table<tile_vectors>([]<int vectors>() { return dot_tile_of<rows, vectors, asks>; });
+});
+
 inline void dot_tiles(const Bf16Tile& t) {
-  static constexpr auto runs = tile_table<tile_rows>([]<int rows>() {
-    return tile_table<tile_vectors>([]<int vectors>() { return dot_tile_of<rows, vectors>; });
-  });
+  const auto& runs = t.ahead ? dot_tile_table<true> : dot_tile_table<false>;
   const int parts = (t.rows + tile_rows - 1) / tile_rows;
   for (int p = 0; p < parts; ++p) {
     const int begin = t.rows * p / parts, end = t.rows * (p + 1) / parts;

@@ -10,6 +10,8 @@
 
 namespace warpstep::cpu {
 
+struct LinesAhead;  // kernels/cpu/ahead.h
+
 constexpr int square = 32;  // rows and columns of a square of c, and the unit of the depth
 
 // Elements [begin, end) of a line, from `from` on; zeros around them.
@@ -29,6 +31,7 @@ struct Bf16Tile {
   int rows, columns;
   bool accumulate;
   float* sums;
+  LinesAhead* ahead;  // or null; AMX, whose tiles take less time than these lines, ignores them
 };
 
 struct Bf16TileEnd {

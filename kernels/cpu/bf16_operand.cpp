@@ -38,8 +38,8 @@ class Bf16Matrix final : public Bf16Operand {
       lines[static_cast<std::size_t>(k - depth.begin)] = at(data, outer.begin, k);
   }
 
-  const Strides* plain() const override {
-    return has_rows() && s_.segments.size() == 1 && s_.segments[0] == 0 ? &s_ : nullptr;
+  const Strides* strides() const override {
+    return s_.segments.size() == 1 && s_.segments[0] == 0 ? &s_ : nullptr;
   }
 
  private:

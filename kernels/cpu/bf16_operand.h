@@ -26,8 +26,10 @@ class Bf16Operand {
   // other: in the operand, or copied to scratch [depth, square].
   virtual void find_lines(const Bf16* data, Range outer, Range depth, Bf16* scratch,
                           Lines& lines) const = 0;
-  // The strides, if the operand is a plain matrix of rows.
-  virtual const Strides* plain() const { return nullptr; }
+  // The strides, if the operand is a matrix without segments.
+  virtual const Strides* strides() const { return nullptr; }
+  // The same, if it is one of rows.
+  const Strides* plain() const { return has_rows() ? strides() : nullptr; }
 };
 std::shared_ptr<const Bf16Operand> bf16_operand(Source source);
 

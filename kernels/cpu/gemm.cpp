@@ -27,74 +27,10 @@ constexpr std::int64_t block_columns = 384, block_rows = 504;
 constexpr std::int64_t most_dot_rows = 8, least_dot_depth = 32;
 constexpr std::int64_t few_rows = 128;  // of a product that computes its transpose
 
-// Memory that a product reads soon. Its tiles ask for it line by line while they compute, so that
-// memory and arithmetic work at the same time and the lines wait in the second-level cache.
-class Ahead {
- public:
-  // `rows` rows of `floats` adjacent floats, `stride` floats apart.
-  void add(const float* begin, std::int64_t rows, std::int64_t floats, std::int64_t stride) {
-    if (count_ == most || rows <= 0 || floats <= 0) return;
-    if (stride == floats || rows == 1) {
-      stride = line;
-      rows = (rows * floats + line - 1) / line;
-      floats = line;
-    }
-    blocks_[count_++] = {reinterpret_cast<const char*>(begin), rows, (floats + line - 1) / line,
-                         stride * std::int64_t{sizeof(float)}};
-  }
-  // What a tile of `depth` steps asks for: the same line of up to `depth` rows, or several lines of
-  // all rows where these are fewer. Nothing, when nothing is left.
-  LinesAhead next(std::int64_t depth) {
-    while (at_ < count_ && blocks_[at_].lines == 0) ++at_;
-    if (at_ == count_) return {};
-    Block& block = blocks_[at_];
-    if (block.rows < depth) {
-      const std::int64_t lines = std::min(block.lines, (depth + block.rows - 1) / block.rows);
-      const LinesAhead asked{block.begin, block.stride, block.rows,
-                             line_bytes - block.rows * block.stride,
-                             std::min(depth, lines * block.rows)};
-      block.lines -= lines;
-      block.begin += lines * line_bytes;
-      return asked;
-    }
-    const std::int64_t count = std::min(depth, block.rows - row_);
-    const LinesAhead asked{block.begin + row_ * block.stride, block.stride, count, 0, count};
-    row_ += count;
-    if (row_ == block.rows) {
-      row_ = 0;
-      --block.lines;
-      block.begin += line_bytes;
-    }
-    return asked;
-  }
-
- private:
-  static constexpr std::int64_t line = 16, line_bytes = 64;
-  static constexpr std::size_t most = 2;
-  struct Block {
-    const char* begin = nullptr;
-    std::int64_t rows = 0, lines = 0, stride = 0;
-  };
-  std::array<Block, most> blocks_;
-  std::size_t count_ = 0, at_ = 0;
-  std::int64_t row_ = 0;
-};
-
 namespace gemm {
 #define WARPSTEP_SOURCE "kernels/cpu/gemm.inc"
 #include "engine/core/each_set.inc"
 }  // namespace gemm
-
-// What pack() reads for a block of a matrix; windows are left to the caches.
-void add_block(Ahead& ahead, const Operand& operand, const float* data, Range outer, Range depth) {
-  const Strides* s = operand.strides();
-  if (!s) return;
-  const float* begin = data + outer.begin * s->outer + depth.begin * s->depth;
-  if (s->depth == 1)
-    ahead.add(begin, outer.size(), depth.size(), s->outer);
-  else
-    ahead.add(begin, depth.size(), outer.size(), s->depth);
-}
 
 // The next piece of `whole` after `piece`, about as large; empty after the last one.
 Range after(Range piece, Range whole) {
@@ -356,13 +292,13 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
         const Range next_ks = after(ks, depth);
         const bool last_rows = is.end == rows.end;
         if (js.end < columns.end)
-          add_block(blocks, *b_, b, after(js, columns), ks);
+          blocks.add(b_->strides(), b, after(js, columns), ks);
         else if (last_rows)
-          add_block(blocks, *b_, b, {columns.begin, columns.begin + js.size()}, next_ks);
+          blocks.add(b_->strides(), b, {columns.begin, columns.begin + js.size()}, next_ks);
         if (!by_strips && !in_place && js.end == columns.end)
-          add_block(blocks, *a_, a,
-                    last_rows ? Range{rows.begin, rows.begin + is.size()} : after(is, rows),
-                    last_rows ? next_ks : ks);
+          blocks.add(a_->strides(), a,
+                     last_rows ? Range{rows.begin, rows.begin + is.size()} : after(is, rows),
+                     last_rows ? next_ks : ks);
         const std::int64_t strips = (is.size() + l.tile_rows - 1) / l.tile_rows;
         const bool even = in_place || by_strips;
         for (std::int64_t strip = 0; strip < strips; ++strip) {
@@ -381,9 +317,9 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
           if (has_rows) {
             const Range next = after({i, end}, rows);
             if (next.size() > 0)
-              add_block(next_strip, *a_, a, next, ks);
+              next_strip.add(a_->strides(), a, next, ks);
             else
-              add_block(next_strip, *a_, a, {rows.begin, rows.begin + (end - i)}, next_ks);
+              next_strip.add(a_->strides(), a, {rows.begin, rows.begin + (end - i)}, next_ks);
           }
           Ahead& ahead = has_rows ? next_strip : blocks;
           for (std::int64_t r = i; r < end; ++r)

@@ -3,7 +3,8 @@
 // strip stays in the first-level cache and meets every panel of a block of b, which stay in the
 // second-level cache. A depth of more than one block is summed in floats in the workspace. AMX
 // multiplies 16 times as fast as AVX-512 does in float, so packing and memory bound most products.
-// Figures: bench/RECORDS.md.
+// Tiles of AVX512_BF16 ask for what is packed next, as those of gemm.cpp do. Figures:
+// bench/RECORDS.md.
 #include "kernels/cpu/gemm_bf16.h"
 
 #include <omp.h>
@@ -22,6 +23,7 @@ namespace {
 constexpr std::int64_t square_floats = square * square;
 constexpr std::int64_t block_panels = 24;
 constexpr std::int64_t block_squares = 256;  // whose sums are in the workspace: 1 MiB
+constexpr std::int64_t asked_at_step = 24;   // lines of memory, eight in each tile of a square
 
 constexpr std::int64_t padded(std::int64_t extent) {
   return (extent + square - 1) / square * square;
@@ -354,6 +356,23 @@ const Bf16* Bf16Product::strip_of_a(const Part& part, Range rows, Range depth,
   return strip;
 }
 
+// The next strip of a; after the last one what the next range of the depth packs first.
+Ahead Bf16Product::next_reads(const Part& part, Range rows, Range strip, Range panels,
+                              Range depth) const {
+  Ahead ahead;
+  std::int64_t next = strip.end;
+  if (next == rows.end && panels.size() > 0) {
+    next = rows.begin;
+    depth = {depth.end, std::min(part.depth.end, depth.end + depth.size())};
+    ahead.add(b_->strides(), part.b,
+              {panels_[static_cast<std::size_t>(panels.begin)].begin,
+               panels_[static_cast<std::size_t>(panels.end - 1)].end},
+              depth);
+  }
+  ahead.add(a_->strides(), part.a, {next, std::min(rows.end, next + square)}, depth);
+  return ahead;
+}
+
 void Bf16Product::run_block(const Part& part, Range rows, Range panels, Range depth) const {
   const bool first = depth.begin == part.depth.begin, last = depth.end == part.depth.end;
   const std::int64_t deep = padded(depth.size());
@@ -363,6 +382,7 @@ void Bf16Product::run_block(const Part& part, Range rows, Range panels, Range de
     std::int64_t stride = 0;
     const Bf16* a = strip_of_a(part, strip, depth, stride);
     const auto pointers = row_pointers(part.c, strip);
+    Ahead ahead = next_reads(part, rows, strip, panels, depth);
     for (std::int64_t p = panels.begin; p < panels.end; ++p) {
       const Range columns = panels_[static_cast<std::size_t>(p)];
       float* sums = own;
@@ -374,6 +394,7 @@ void Bf16Product::run_block(const Part& part, Range rows, Range panels, Range de
       if (last && !part.sums)  // lines far from each other, which nothing else fetches in time
         for (std::int64_t r = 0; r < strip.size(); ++r)
           __builtin_prefetch(pointers[static_cast<std::size_t>(r)] + columns.begin, 1);
+      LinesAhead lines = ahead.next(deep / square * asked_at_step);
       bf16_loops().multiply({.a = a,
                              .stride = stride,
                              .offsets = packed_offsets.data(),
@@ -382,7 +403,8 @@ void Bf16Product::run_block(const Part& part, Range rows, Range panels, Range de
                              .rows = static_cast<int>(strip.size()),
                              .columns = static_cast<int>(columns.size()),
                              .accumulate = !first,
-                             .sums = sums});
+                             .sums = sums,
+                             .ahead = lines.count > 0 ? &lines : nullptr});
       if (last && !part.sums) finish(part.bias, pointers.data(), strip.size(), columns, sums, 0, 1);
     }
   }
@@ -419,7 +441,8 @@ void Bf16Product::run_images(const Part& part) const {
                                .rows = static_cast<int>(rows),
                                .columns = static_cast<int>(columns.size()),
                                .accumulate = false,
-                               .sums = sums});
+                               .sums = sums,
+                               .ahead = nullptr});
         finish(part.bias, pointers.data(), rows, columns, sums, 0, 1);
       }
     }

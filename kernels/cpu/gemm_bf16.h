@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "engine/core/bf16.h"
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/gemm.h"
 
 namespace warpstep::cpu {
@@ -47,6 +48,7 @@ class Bf16Product {
   std::int64_t panel_count() const;
   std::int64_t tiles() const;
   void run_part(const Part& part) const;
+  Ahead next_reads(const Part& part, Range rows, Range strip, Range panels, Range depth) const;
   void run_block(const Part& part, Range rows, Range panels, Range depth) const;
   void run_images(const Part& part) const;
   void pack_b(const Part& part, Range panels, std::span<const Range> depths) const;

@@ -3,17 +3,12 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/ahead.h"
+
 namespace warpstep::cpu {
 
 constexpr std::int64_t most_width = 32;  // of a strip
 constexpr std::int64_t pack_slack = 16;  // floats that pack_rows() may write beyond its result
-
-// `count` lines of memory that a tile asks for while it computes, one at each of its first steps:
-// `run` lines, `stride` bytes apart, then as many a jump further.
-struct LinesAhead {
-  const char* at = nullptr;
-  std::int64_t stride = 0, run = 0, jump = 0, count = 0;
-};
 
 // One call of the innermost loop: a(i, k) = a[i * a_row + k], or in packed strips, where a_row is
 // 0, a[i + k * rows]; b(k, j) = b[k * tile_columns + j].

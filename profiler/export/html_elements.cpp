@@ -28,7 +28,8 @@ std::string escaped(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t length = utf8_bytes(text.substr(at));
     const char c = text[at];
-    if (length == 0 || (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == 0x7F)
+    const bool is_control = static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t';
+    if (length == 0 || is_control || c == 0x7F)
       result += "\xEF\xBF\xBD";
     else if (c == '<')
       result += "&lt;";

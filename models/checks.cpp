@@ -9,12 +9,15 @@ namespace warpstep::models {
 namespace {
 
 void require_builder(const Model& model) {
-  if (!model.logits && !model.text_logits)
-    fail<UsageError>("model '{}' has no builder: set Model::logits or Model::text_logits",
-                     model.name);
+  if (!has_builder(model))
+    fail<UsageError>("model '{}' has no builder: {}", model.name, builder_hint);
 }
 
 }  // namespace
+
+bool has_builder(const Model& model) {
+  return model.logits || model.text_logits;
+}
 
 const Model& find(std::string_view name) {
   std::vector<std::string> names;

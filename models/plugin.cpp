@@ -5,6 +5,7 @@
 #include <set>
 
 #include "engine/core/error.h"
+#include "models/checks.h"
 
 namespace warpstep::models {
 namespace {
@@ -16,8 +17,8 @@ void add(const Model& model, const std::string& path) {
   if (std::ranges::find(zoo(), model.name, &Model::name) != zoo().end())
     fail<UsageError>("--plugin {}: its model '{}' has the name of one of {}; rename it", path,
                      model.name, known == paths.end() ? "Warpstep's own" : known->second);
-  paths.emplace(model.name, path);
   add_model(model);
+  paths.emplace(model.name, path);
 }
 
 }  // namespace
@@ -26,10 +27,14 @@ bool add_plugin(const PluginLibrary& library) {
   const Plugin* plugin = library.part<Plugin>("warpstep_plugin", plugin_interface());
   if (!plugin) return false;
   std::set<std::string_view> names;
-  for (const Model& model : plugin->models)
+  for (const Model& model : plugin->models) {
     if (!names.insert(model.name).second)
       fail<UsageError>("--plugin {}: two of its models are called '{}'; rename one", library.path(),
                        model.name);
+    if (!has_builder(model))
+      fail<UsageError>("--plugin {}: its model '{}' has no builder: {}", library.path(), model.name,
+                       builder_hint);
+  }
   for (const Model& model : plugin->models) add(model, library.path());
   return true;
 }

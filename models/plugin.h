@@ -29,7 +29,7 @@ struct Plugin {
 };
 
 // For load_plugin(): adds the library's models to the zoo. Throws UsageError if it was compiled for
-// another Warpstep or has a model whose name is taken.
+// another Warpstep or has a model whose name is taken or that has no builder: each time.
 bool add_plugin(const PluginLibrary& library);
 
 }  // namespace warpstep::models

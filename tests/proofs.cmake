@@ -68,6 +68,10 @@ foreach(other earlier changed unnamed)
   target_compile_definitions(${target} PRIVATE ${definition})
   add_dependencies(engine_test ${target})
 endforeach()
+add_library(plugin_without_builder MODULE EXCLUDE_FROM_ALL plugin_without_builder.cpp)
+set_target_properties(plugin_without_builder PROPERTIES PREFIX "")
+target_link_libraries(plugin_without_builder PRIVATE warpstep::models warpstep_options)
+add_dependencies(engine_test plugin_without_builder)
 # Which of two versions of a library is loaded: stand-ins, where LD_LIBRARY_PATH has the older one. Files of wheels have no
 # version in their names.
 set(standins "${CMAKE_CURRENT_BINARY_DIR}/standins")

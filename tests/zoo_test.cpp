@@ -4,6 +4,8 @@
 
 #include "engine/core/error.h"
 #include "models/build.h"
+#include "models/plugin.h"
+#include "tests/build_tree.h"
 
 namespace warpstep {
 namespace {
@@ -38,6 +40,20 @@ TEST(Zoo, RefusesAModelWithoutABuilder) {
       "model 'empty' has no builder: set Model::logits or Model::text_logits");
   EXPECT_THAT([&] { models::build(empty, {}); }, refusal);
   EXPECT_THAT([&] { models::add_model(empty); }, refusal);
+}
+
+// Also when a program that went on asks again: it would find no such model.
+TEST(Zoo, RefusesAPluginWithAModelWithoutABuilder) {
+  const std::string file = testing_support::binary_dir() + "/lib/plugin_without_builder.so";
+  const std::size_t before = models::zoo().size();
+  const PluginLibrary library(file);
+  for (int time = 0; time < 2; ++time)
+    EXPECT_THAT([&] { models::add_plugin(library); },
+                ThrowsMessage<UsageError>(
+                    fmt::format("--plugin {}: its model 'no-layer' has no builder: set "
+                                "Model::logits or Model::text_logits",
+                                file)));
+  EXPECT_EQ(models::zoo().size(), before);
 }
 
 // find() would give the other one.

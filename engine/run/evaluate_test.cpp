@@ -11,6 +11,7 @@
 #include "engine/graph/layers.h"
 #include "engine/passes/compile.h"
 #include "engine/passes/decode.h"
+#include "tests/deferred_backend.h"
 #include "tests/stepping.h"
 
 namespace warpstep {
@@ -119,6 +120,27 @@ TEST(GiveBatch, RefusesLabelsBeyondTheClasses) {
     EXPECT_THAT([&] { give(classes); },
                 ThrowsMessage<DataError>(fmt::format(
                     "label {0} in row 2 of a batch, but the model has {0} classes", classes)));
+  }
+}
+
+// Which the host cannot read.
+TEST(GiveBatch, ReadsNoIndicesOfADevice) {
+  for (const int steps_in_flight : {0, 1}) {
+    Graph g;
+    const Tensor x = g.input("x", {DType::f32, {1, 2}});
+    cross_entropy(linear("fc", x, {.out = 3}), g.input("labels", {DType::i32, {1}}));
+    Program program(
+        compile_step(std::move(g), {.training = false}),
+        std::make_shared<testing_support::DeferredBackend>(open_backend("ref"), steps_in_flight));
+    const std::vector<double> numbers(2, 1);  // as the reference stores them
+    const std::int32_t beyond = 3;
+    Batch batch;
+    batch.add("x", std::span(numbers));
+    batch.add("labels", std::span(&beyond, 1));
+    if (steps_in_flight == 0)
+      EXPECT_THROW(give_batch(program, batch), DataError);
+    else
+      EXPECT_NO_THROW(give_batch(program, batch));
   }
 }
 

@@ -248,6 +248,10 @@ PixelPlan Recipe::pixels(int channels, const std::vector<double>& mean,
     const double scale = 1 / ((has("scale") ? 1.0 : 255.0) * here);
     for (float& factor : plan.m[c]) factor = static_cast<float>(factor * scale);
     plan.shift[c] = static_cast<float>(plan.shift[c] * scale - middle / here);
+    const auto is_finite = [](float number) { return std::isfinite(number); };
+    if (!is_finite(plan.shift[c]) || !std::ranges::all_of(plan.m[c], is_finite))
+      fail<UsageError>("mean {} and std {} of channel {}: pixels would pass the range of f32",
+                       mean[c], std[c], c);
   }
   return plan;
 }

@@ -216,6 +216,10 @@ TEST(Recipe, RefusesPixelsThatNoPlanHas) {
     refused(3, 0, std, fmt::format("std {} of channel 0: must be finite and above 0", std));
   for (const double mean : {infinity, std::nan("")})
     refused(3, mean, 1, fmt::format("mean {} of channel 0: must be a finite number", mean));
+  for (const auto& [mean, std] : {std::pair{0.0, 1e-60}, {0.0, 1e-41}, {1e300, 1.0}, {1e30, 1e-30}})
+    refused(3, mean, std,
+            fmt::format("mean {} and std {} of channel 0: pixels would pass the range of f32", mean,
+                        std));
 }
 
 TEST(Recipe, JittersAroundTheMiddle) {

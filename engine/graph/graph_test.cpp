@@ -355,6 +355,8 @@ TEST(ShapeErrors, OfNumbersOfLayers) {
     normalized(number, 1, fmt::format("mean of channel 0 is {}; it must be a finite", number));
     normalized(0, number, fmt::format("std of channel 0 is {}; it must be finite", number));
   }
+  for (const auto& [mean, std] : {std::pair{0.0F, 1e-41F}, {1e30F, 1e-30F}})
+    normalized(mean, std, "of channel 0: pixels would pass the range of f32");
 }
 
 // Their kernels would read four bytes of each.

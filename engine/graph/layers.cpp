@@ -115,6 +115,9 @@ Tensor normalize(Tensor images, std::span<const float> mean, std::span<const flo
       fail<ShapeError>("mean of channel {} is {}; it must be a finite number", c, mean[c]);
     op.scale[c] = static_cast<float>(1 / (255.0 * std[c]));
     op.shift[c] = static_cast<float>(-static_cast<double>(mean[c]) / std[c]);
+    if (!std::isfinite(op.scale[c]) || !std::isfinite(op.shift[c]))
+      fail<ShapeError>("mean {} and std {} of channel {}: pixels would pass the range of f32",
+                       mean[c], std[c], c);
   }
   if (images.type().dtype != DType::u8)
     fail<ShapeError>(

@@ -141,7 +141,8 @@ Fixed fixed_of(const Facts& facts) {
   // Calls have their whole times. Where most steps waited for a core their medians have that, too:
   // they are longer than the breakdown's kernels, and by that share no call's own.
   double all = 0;
-  for (const CallRow& call : facts.analysis.work.calls) all += call.ns;
+  for (const CallRow& call : facts.analysis.work.calls)
+    if (!is_communication(call.op)) all += call.ns;
   const double own = all > 0 ? std::min(1.0, facts.part(Category::kernel) / all) : 1;
   for (const CallRow& call : facts.analysis.work.calls) {
     if (is_communication(call.op)) continue;

@@ -325,6 +325,12 @@ TEST(DeviceFindings, TinyBatchHasNoWaitForACore) {
   ASSERT_TRUE(c.finding("tiny-batch"));
   EXPECT_DOUBLE_EQ(c.finding("tiny-batch")->gain_ns, 102'500);
   EXPECT_THAT(c.finding("tiny-batch")->evidence, HasSubstr("205 us of 1.00 ms per step"));
+  Case ranks(false);  // whose exchange is no kernel of theirs
+  ranks.part(Category::kernel) = ranks.part(Category::communication) = 500'000;
+  ranks.analysis.work.calls = {{.title = "update_all", .phase = "update", .ns = 500'000},
+                               {.title = "fc1", .op = "all_reduce", .ns = 500'000}};
+  ASSERT_TRUE(ranks.finding("tiny-batch"));
+  EXPECT_DOUBLE_EQ(ranks.finding("tiny-batch")->gain_ns, 250'000);
 }
 
 // A text model on few tokens: each of many calls is mostly its overhead.

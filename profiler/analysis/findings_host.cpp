@@ -173,8 +173,8 @@ void find_idle_cores(const Facts& facts, std::vector<Finding>& findings) {
         fmt::format("unset OMP_THREAD_LIMIT, which is {}: --threads cannot exceed it", limit);
   } else if (const int pinned = pinned_cpus(facts); pinned > 0 && pinned < more) {
     finding.flag = fmt::format("--pin-cpus auto --threads {}", more);
-    finding.advice = fmt::format("use {}: --pin-cpus {} has no CPU for another thread",
-                                 finding.flag, facts.option("pin_cpus"));
+    finding.advice = fmt::format("use {}: --pin-cpus {} has only {}", finding.flag,
+                                 facts.option("pin_cpus"), counted(pinned, "CPU"));
   }
   finding.gain_most_ns = facts.part(Category::kernel) * (1 - static_cast<double>(threads) / useful);
   finding.gain_ns = finding.gain_most_ns / 2;

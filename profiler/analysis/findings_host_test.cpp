@@ -95,7 +95,7 @@ TEST(HostFindings, IdleCores) {
   c.builder.raw().stamp["openmp"] = Json::object();
   c.options()["pin_cpus"] = "0";  // with which --threads 2 is refused
   EXPECT_EQ(c.finding("idle-cores")->flag, "--pin-cpus auto --threads 2");
-  EXPECT_THAT(c.finding("idle-cores")->advice, HasSubstr("--pin-cpus 0 has no CPU"));
+  EXPECT_THAT(c.finding("idle-cores")->advice, HasSubstr("--pin-cpus 0 has only 1 CPU"));
   for (const char* const room : {"0-1", "auto", "none"}) {
     c.options()["pin_cpus"] = room;
     EXPECT_EQ(c.finding("idle-cores")->flag, "--threads 2") << room;
@@ -112,6 +112,9 @@ TEST(HostFindings, IdleThreadsOfCoresThatComputeAreNotPromised) {
   Case c = oversubscribed(4, 1, 0, 60);
   c.builder.sample("process cpu %", 5000, 410);
   EXPECT_NEAR(c.finding("idle-cores")->gain_most_ns, 0.5e6, 1);
+  c.options()["pin_cpus"] = "0-5";  // room for two more, but not for four
+  EXPECT_THAT(c.finding("idle-cores")->advice, HasSubstr("--pin-cpus 0-5 has only 6 CPUs"));
+  c.options()["pin_cpus"] = "none";
   c.builder.raw().stamp["cpu"]["physical_cores"] = 6;
   EXPECT_EQ(c.finding("idle-cores")->flag, "--threads 8");
   EXPECT_NEAR(c.finding("idle-cores")->gain_most_ns, 1e6 * 2 / 6, 1);

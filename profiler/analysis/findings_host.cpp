@@ -310,10 +310,11 @@ void find_disabled_fusions(const Facts& facts, std::vector<Finding>& findings) {
   for (const Json& name : names)
     if (name.is_string()) flags += fmt::format(" --no-fuse {}", name.get<std::string>());
   findings.push_back({.key = "slow-option",
-                      .text = "Calls that could be fused run one after the other.",
+                      .text = "Fusions are disabled.",
                       .evidence = flags.substr(std::min<std::size_t>(1, flags.size())),
-                      .advice = "leave out --no-fuse unless you compare with and without: each "
-                                "fusion saves the bytes between its calls (warpstep explain)"});
+                      .advice = "leave out --no-fuse unless you compare with and without: "
+                                "`warpstep explain` shows how many calls and bytes each fusion "
+                                "saves in this step"});
 }
 
 void find_needless_recompute(const Facts& facts, std::vector<Finding>& findings) {

@@ -130,7 +130,7 @@ std::string fewer_threads(const Facts& facts, double free_cores) {
 }
 
 // Used by threads of this process that the program did not start, in cores: those of a plugin, of a
-// library loaded into it, of Python.
+// library.
 double foreign_cores(const Contention& lost) {
   const auto others = std::ranges::find(lost.threads, "other threads", &ThreadTime::thread);
   return others == lost.threads.end() ? 0 : others->threads * others->on_cpu_ns * 1e-9;
@@ -191,7 +191,7 @@ void find_foreign_threads(const Facts& facts, std::vector<Finding>& findings) {
   const double cores = foreign_cores(lost);
   Finding finding{
       .key = "foreign-threads",
-      .text = "Other threads of this process take the cores that its kernels need.",
+      .text = "Other threads of this process take the cores that this run needs.",
       .evidence = with_between(
           with_delays(fmt::format("{:.2f} of {} by threads that are neither the kernels' nor the "
                                   "loader's",
@@ -199,9 +199,9 @@ void find_foreign_threads(const Facts& facts, std::vector<Finding>& findings) {
                       lost),
           facts),
       .advice =
-          "find what started them (`top -H -p PID` shows each with its name): a plugin, a library "
-          "loaded into the program (LD_PRELOAD), threads of Python; end them, or give them less "
-          "to do"};
+          "find what started them (`top -H -p PID` shows each with its name): a plugin, or a "
+          "library that the program uses or that was loaded into it (LD_PRELOAD); end them, or "
+          "give them less to do"};
   const double programs = lost.others_share ? share_of_programs(lost) : 0;
   promise(core_wait_of(facts), (1 - share_of_quota(lost)) * (1 - programs), facts, finding);
   if (const std::string fewer =

@@ -217,7 +217,7 @@ std::string stages_text(const LoaderView& view) {
                           quantity(ns / view.work_ns, Unit::share));
   };
   for (std::size_t i = 0; i < view.stages.size(); ++i) add(view.stages[i], view.stage_ns[i]);
-  add("outside of these", rest_ns);
+  add("in no stage", rest_ns);
   return text;
 }
 

@@ -17,21 +17,16 @@ using testing::keys;
 using ::testing::Not;
 using testing::SessionBuilder;
 
-// Two workers on the two cores of the kernels, which a step does not wait for.
-SessionBuilder hidden_loader(double step_us) {
-  return testing::loader_session({.workers = 2,
-                                  .cores = 2,
-                                  .kernel_threads = 2,
-                                  .batch = 8,
-                                  .steps = 60,
-                                  .gpu = false,
-                                  .step_us = step_us,
-                                  .stages = {{"copy", 100}, {"blur", 1'000}},
-                                  .encoding = "pixels"});
+// Which takes its time for a transform.
+SessionBuilder blurring_loader(double step_us) {
+  testing::LoaderCase c = testing::hidden_loader(step_us);
+  c.stages = {{"copy", 100}, {"blur", 1'000}};
+  c.normalize = "device";
+  return testing::loader_session(c);
 }
 
 TEST(LoaderFindings, ATransformThatTakesAHostsCoresIsNamed) {
-  SessionBuilder builder = hidden_loader(20'000);
+  SessionBuilder builder = blurring_loader(20'000);
   builder.raw().loader["transforms"] = "blur,flip";
   const std::vector<Finding> findings = analyse(builder.build()).findings;
   const auto found = std::ranges::find(findings, "loader-contention", &Finding::key);
@@ -41,7 +36,7 @@ TEST(LoaderFindings, ATransformThatTakesAHostsCoresIsNamed) {
   EXPECT_GT(found->gain_ns, 0);
   builder.raw().loader["transforms"] = "flip";  // what takes the time is no option
   EXPECT_THAT(keys(analyse(builder.build()).findings), Not(Contains("loader-contention")));
-  SessionBuilder idle = hidden_loader(200'000);
+  SessionBuilder idle = blurring_loader(200'000);
   idle.raw().loader["transforms"] = "blur,flip";
   EXPECT_THAT(keys(analyse(idle.build()).findings), Not(Contains("loader-contention")));
 }

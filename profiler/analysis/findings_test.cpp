@@ -339,16 +339,7 @@ TEST(Findings, ASlowTransformIsTakenOutOfTheRecipe) {
 
 TEST(Findings, AHiddenLoaderStillTakesAHostsCores) {
   const auto with = [](double pixels_us, double step_us) {
-    return found({.workers = 2,
-                  .cores = 2,
-                  .kernel_threads = 2,
-                  .batch = 8,
-                  .steps = 60,
-                  .gpu = false,
-                  .step_us = step_us,
-                  .stages = {{"decode", 100}, {"pixels", pixels_us}},
-                  .encoding = "pixels",
-                  .normalize = "cpu"});
+    return found(testing::hidden_loader(step_us, pixels_us));
   };
   const std::vector<Finding> findings = with(1'000, 20'000);
   ASSERT_THAT(keys(findings), Contains("loader-contention"));
@@ -358,17 +349,7 @@ TEST(Findings, AHiddenLoaderStillTakesAHostsCores) {
 
 // The only step is the first, which does not count: there is no time to compare with.
 TEST(Findings, ARunOfOneStepSaysNothingAboutItsLoader) {
-  const Session session = testing::loader_session({.workers = 2,
-                                                   .cores = 2,
-                                                   .kernel_threads = 2,
-                                                   .batch = 8,
-                                                   .steps = 60,
-                                                   .gpu = false,
-                                                   .step_us = 20'000,
-                                                   .stages = {{"decode", 100}, {"pixels", 1'000}},
-                                                   .encoding = "pixels",
-                                                   .normalize = "cpu"})
-                              .build();
+  const Session session = testing::loader_session(testing::hidden_loader(20'000)).build();
   Analysis analysis = analysed(session);
   ASSERT_THAT(keys(find_findings(session, analysis)), Contains("loader-contention"));
   analysis.loader.step_ns = analysis.stall.step_ns = 0;
@@ -376,16 +357,7 @@ TEST(Findings, ARunOfOneStepSaysNothingAboutItsLoader) {
 }
 
 TEST(Findings, WhatOtherProgramsTakeIsNotTheLoaders) {
-  SessionBuilder builder = testing::loader_session({.workers = 2,
-                                                    .cores = 2,
-                                                    .kernel_threads = 2,
-                                                    .batch = 8,
-                                                    .steps = 60,
-                                                    .gpu = false,
-                                                    .step_us = 200'000,
-                                                    .stages = {{"decode", 100}, {"pixels", 1'000}},
-                                                    .encoding = "pixels",
-                                                    .normalize = "cpu"});
+  SessionBuilder builder = testing::loader_session(testing::hidden_loader(200'000));
   for (const double at : {0.0, 6e6, 12e6})
     builder.sample("cpu %", at, 100)
         .sample("process cpu %", at, 20)

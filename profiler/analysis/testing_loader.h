@@ -25,6 +25,20 @@ struct LoaderCase {
   std::function<double(int batch)> scale = [](int) { return 1.0; };
 };
 
+// Two workers on the two cores of the kernels, which a step does not wait for.
+inline LoaderCase hidden_loader(double step_us, double pixels_us = 1'000) {
+  return {.workers = 2,
+          .cores = 2,
+          .kernel_threads = 2,
+          .batch = 8,
+          .steps = 60,
+          .gpu = false,
+          .step_us = step_us,
+          .stages = {{"decode", 100}, {"pixels", pixels_us}},
+          .encoding = "pixels",
+          .normalize = "cpu"};
+}
+
 inline void record_options(const LoaderCase& c, Session& session) {
   session.stamp["options"] = {
       {"model", "m"},    {"data", "shapes"},           {"workers", c.workers}, {"batch", c.batch},

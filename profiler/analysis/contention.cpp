@@ -301,6 +301,22 @@ double Contention::most_removable_share() const {
   return std::min(most, delays / (1 + delays));
 }
 
+std::string scheduling_text(const Session& session) {
+  const Json& scheduling = fields::child(session.stamp, "scheduling");
+  const std::string policy = fields::text(scheduling, "policy");
+  const std::int64_t nice = fields::whole(scheduling, "nice");
+  std::string text = nice == 0 ? "" : fmt::format("nice {}", nice);
+  if (!policy.empty()) text += fmt::format("{}policy {}", text.empty() ? "" : ", ", policy);
+  return text;
+}
+
+bool has_low_priority(const Session& session) {
+  const Json& scheduling = fields::child(session.stamp, "scheduling");
+  const std::string policy = fields::text(scheduling, "policy");
+  if (policy == "idle") return true;
+  return (policy.empty() || policy == "batch") && fields::whole(scheduling, "nice") > 0;
+}
+
 std::optional<double> available_bytes(const Session& session) {
   for (auto sample = session.samples.rbegin(); sample != session.samples.rend(); ++sample)
     if (session.name(sample->name) == "memory available bytes") return sample->value;

@@ -105,6 +105,11 @@ struct Contention {
 };
 Contention contention(const View& view);
 
+// How the kernel ranks the process, where that is not as usual: "nice 10", "policy idle"; else "".
+std::string scheduling_text(const Session& session);
+// Whether other programs come before it.
+bool has_low_priority(const Session& session);
+
 // The last sample of the memory that the machine, or the control group with less of it, still had.
 std::optional<double> available_bytes(const Session& session);
 

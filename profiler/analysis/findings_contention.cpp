@@ -174,6 +174,15 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
       .advice =
           "stop them, or run where cores are free; figures of this run are not those of a "
           "quiet machine"};
+  if (has_low_priority(facts.session)) {
+    finding.text = "Other programs take the cores that this run needs, and come before it.";
+    finding.evidence = scheduling_text(facts.session) + "; " + finding.evidence;
+    finding.advice =
+        "start it at the usual priority: without nice or chrt, and in a job manager or service "
+        "without Nice= or CPUSchedulingPolicy=; it then has its share of the cores, and all of "
+        "them where the others end: " +
+        finding.advice;
+  }
   promise(core_wait_of(facts), (1 - share_of_quota(lost)) * share_of_programs(lost), facts,
           finding);
   if (const std::string fewer =

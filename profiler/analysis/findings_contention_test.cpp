@@ -45,6 +45,24 @@ TEST(FindOtherPrograms, WhereTheyTakeCoresThatTheRunWants) {
   EXPECT_TRUE(c.finding("other-programs"));
 }
 
+TEST(FindOtherPrograms, SaysThatTheRunYieldsToThem) {
+  Case c = on_host();
+  c.analysis.contention.others_share = 0.5;
+  Json& stamp = c.builder.raw().stamp;
+  stamp["scheduling"] = {{"nice", 10}};
+  const auto finding = c.finding("other-programs");
+  EXPECT_THAT(finding->text, HasSubstr("come before it"));
+  EXPECT_THAT(finding->evidence, ::testing::StartsWith("nice 10; 50.0 % of 2 cores"));
+  EXPECT_THAT(finding->advice, HasSubstr("without nice"));
+  EXPECT_THAT(finding->advice, HasSubstr("stop them"));
+  stamp["scheduling"] = {{"policy", "idle"}};
+  EXPECT_THAT(c.finding("other-programs")->evidence, ::testing::StartsWith("policy idle; "));
+  for (const Json& before : {Json{{"nice", -5}}, Json{{"policy", "fifo"}, {"nice", 5}}, Json()}) {
+    stamp["scheduling"] = before;
+    EXPECT_THAT(c.finding("other-programs")->text, Not(HasSubstr("before"))) << before;
+  }
+}
+
 // A step's threads wait at its end for the one that shares its core.
 TEST(FindOtherPrograms, OnOneOfManyCores) {
   Case c = on_host();

@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/json_text.h"
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/scope.h"
 
 namespace warpstep::profiler {
@@ -192,6 +193,12 @@ void compare_machine(const Session& before, const Session& after, Footing& footi
     std::erase_if(machine.found,
                   [](const FootingDifference& found) { return found.what == "cpu.model"; });
   add(std::move(machine.found), footing.by_machine, footing);
+  const auto scheduling = [](const Session& session) {
+    const std::string text = scheduling_text(session);
+    return text.empty() ? "nice 0" : text;
+  };
+  if (scheduling(before) != scheduling(after))
+    footing.by_machine.push_back({"scheduling", scheduling(before), scheduling(after)});
   for (const char* const key : {"cpu_quota_cores", "memory_limit_bytes"})
     if (quota_of(before, key) != quota_of(after, key))
       footing.by_machine.push_back(

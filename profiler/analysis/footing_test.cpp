@@ -50,6 +50,14 @@ TEST(Footing, IsEqualWhateverChangesFromMomentToMoment) {
   EXPECT_EQ(footing_verdict(footing), "");
 }
 
+TEST(Footing, HasThePriorityOfTheProcess) {
+  const Session before = stamped_session();  // of a version that did not record it, or as usual
+  Session after = stamped_session();
+  after.stamp["scheduling"] = {{"nice", 10}, {"policy", "batch"}};
+  EXPECT_THAT(texts(compare_footing(before, after, false).by_machine),
+              ElementsAre("scheduling: nice 0 before, nice 10, policy batch after"));
+}
+
 TEST(Footing, SortsWhatDiffersByIntent) {
   const Session before = stamped_session();
   Session after = stamped_session();

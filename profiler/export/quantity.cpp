@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "profiler/analysis/contention.h"
 #include "profiler/analysis/scope.h"
 #include "profiler/analysis/tables.h"
 
@@ -273,6 +274,8 @@ std::vector<std::pair<std::string, std::string>> machine_facts(const Session& se
   add("allowed CPUs", fields::text(stamp, "affinity"));
   const double quota = fields::number(fields::child(stamp, "cgroup"), "cpu_quota_cores");
   add("CPU quota", quota > 0 ? fmt::format("{:.2f} cores", quota) : "none");
+  if (std::string scheduling = scheduling_text(session); !scheduling.empty())
+    add("scheduling", std::move(scheduling));
   const Json& pinned = fields::child(stamp, "pinned");
   const std::string team = fields::text(pinned, "team");
   add("pinned", team.empty() || team == "none"

@@ -147,6 +147,25 @@ Stamp control_group(const path& root) {
   return json;
 }
 
+// How the kernel ranks this process among others, where it is not as usual: by /proc/self/stat,
+// whose second field, a name in parentheses, may have any bytes.
+Stamp scheduling(const path& root) {
+  constexpr std::size_t nice_field = 19, policy_field = 41;
+  constexpr std::array<const char*, 7> policies{"", "fifo", "rr", "batch", "", "idle", "deadline"};
+  Stamp json = Stamp::object();
+  const std::string text = read_text(root / "proc/self/stat").value_or("");
+  std::string_view rest = std::string_view(text).substr(std::min(text.size(), text.rfind(')') + 1));
+  for (std::size_t field = 3; field <= policy_field; ++field) {
+    const std::string_view value = next_field(rest);
+    if (field == nice_field)
+      if (const auto nice = parse_number<int>(value); nice && *nice != 0) json["nice"] = *nice;
+    if (field == policy_field)
+      if (const auto policy = parse_number(value); policy && *policy < policies.size())
+        put(json, "policy", policies[*policy]);
+  }
+  return json;
+}
+
 Stamp load_average(const path& root) {
   Stamp json = Stamp::array();
   const std::string line = first_line(root / "proc/loadavg");
@@ -246,6 +265,7 @@ Stamp machine_stamp(const path& root, const NvmlFunctions& nvml, const std::stri
   put_part(json, "cgroup", control_group(root));
   put(json, "kernel", first_line(root / "proc/sys/kernel/osrelease"));
   put(json, "boot", first_line(root / "proc/sys/kernel/random/boot_id"));
+  put_part(json, "scheduling", scheduling(root));
   put_part(json, "load_average", load_average(root));
   put(json, "transparent_huge_pages",
       chosen(first_line(root / "sys/kernel/mm/transparent_hugepage/enabled")));

@@ -16,7 +16,8 @@ namespace warpstep::profiler {
 //  "clocks": [{"cpus": "0-1", "governor", "min_mhz", "max_mhz", "current_mhz": [one per CPU]}, ...]
 //  of the CPUs in `affinity`},
 //  "affinity": "0-1", "cgroup": {"cpu_quota_cores", "memory_limit_bytes"}, "kernel",
-//  "boot": an id of the machine's start, "load_average": [of 1, 5 and 15 minutes],
+//  "boot": an id of the machine's start, "scheduling": {"nice": 10, "policy": "batch"} where they
+//  are not 0 and the usual one, "load_average": [of 1, 5 and 15 minutes],
 //  "transparent_huge_pages": "madvise",
 //  "libraries": {"libcudnn": "9.13.0", ...} of those loaded by now,
 //  "gpus": [{"name", "driver", "power_limit_w", "persistence": true, "sm_clock_mhz",

@@ -75,6 +75,26 @@ TEST(MachineStamp, HasEverythingThatTheKernelReports) {
     "libraries": {"libcudnn": "9.13.0", "libgomp": "1.0.0"}})"));
 }
 
+TEST(MachineStamp, SaysHowTheKernelRanksTheProcess) {
+  Tree tree;
+  const auto stat = [](const std::string& priority, const std::string& policy) {
+    std::string text = "8 (a) (b 9) R 1 8 8 0 -1 4194304 1 0 0 0 0 0 0 0 20 " + priority;
+    for (int field = 20; field < 41; ++field) text += " 0";
+    return text + " " + policy + " 0 0 0\n";
+  };
+  tree.write("proc/self/stat", stat("10", "0"));
+  EXPECT_EQ(machine_stamp(tree.root()), Json::parse(R"({"scheduling": {"nice": 10}})"));
+  tree.write("proc/self/stat", stat("-5", "3"));
+  EXPECT_EQ(machine_stamp(tree.root()),
+            Json::parse(R"({"scheduling": {"nice": -5, "policy": "batch"}})"));
+  tree.write("proc/self/stat", stat("0", "5"));
+  EXPECT_EQ(machine_stamp(tree.root()), Json::parse(R"({"scheduling": {"policy": "idle"}})"));
+  for (const std::string& usual : {stat("0", "0"), stat("0", "99"), std::string("8 (a R 1")}) {
+    tree.write("proc/self/stat", usual);
+    EXPECT_EQ(machine_stamp(tree.root()), Json::object());
+  }
+}
+
 TEST(MachineStamp, LeavesOutWhatIsMissing) {
   const Tree tree;
   EXPECT_EQ(machine_stamp(tree.root()), Json::object());

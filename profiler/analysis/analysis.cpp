@@ -206,9 +206,9 @@ void note_contention(const Contention& lost, Trust& trust) {
   if (lost.throttled_share.value_or(0) >= least_throttled)
     note(fmt::format("the CPU quota stopped the run in {} of its periods",
                      quantity(*lost.throttled_share, Unit::share)));
-  if (lost.memory_pressure.value_or(0) >= least_pressure)
+  if (const double pressure = pressure_on_run(lost); pressure >= least_pressure)
     note(fmt::format("memory was short: something waited for it {} of the time",
-                     quantity(*lost.memory_pressure, Unit::share)));
+                     quantity(pressure, Unit::share)));
   else if (is_short_of_memory(lost))
     note("memory was short: the kernel had to reclaim pages for the run");
 }

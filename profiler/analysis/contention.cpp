@@ -216,8 +216,10 @@ void take_process(const SampledRates& sampled, const std::vector<Interval>& with
   found.limit_hits_per_s = sampled.mean("memory limit hits/s", within);
   // Where the group's own is known, more on the machine is other groups'.
   auto pressure = sampled.mean("group memory pressure %", within);
+  found.is_machines_pressure = !pressure;
   if (!pressure) pressure = sampled.mean("memory pressure %", within);
   if (pressure) found.memory_pressure = std::clamp(*pressure / 100, 0.0, 1.0);
+  found.available_bytes = sampled.mean("memory available bytes", within);
   found.memory_limit_bytes = sampled.most("memory limit bytes");
   found.memory_used_bytes = sampled.most("memory limit used bytes");
   found.team_cpus = static_cast<int>(std::lround(sampled.mean("kernels cpus", within).value_or(0)));
@@ -323,6 +325,14 @@ std::optional<double> available_bytes(const Session& session) {
   return std::nullopt;
 }
 
+double pressure_on_run(const Contention& found) {
+  constexpr double some_faults = 10, much_left = 1 << 30;  // per second; bytes
+  const bool has_plenty = found.available_bytes && *found.available_bytes >= much_left &&
+                          found.limit_hits_per_s.value_or(0) <= 0 && found.major_faults_per_s &&
+                          *found.major_faults_per_s < some_faults;
+  return found.is_machines_pressure && has_plenty ? 0 : found.memory_pressure.value_or(0);
+}
+
 bool is_short_of_memory(const Contention& found) {
   constexpr double least_pressure = 0.05, least_swapped = 10, least_faults = 50;  // per second
   // Cached files reach a limit as well, which is no shortage.
@@ -330,7 +340,7 @@ bool is_short_of_memory(const Contention& found) {
   const bool limited =
       found.limit_hits_per_s.value_or(0) > 0 && found.memory_limit_bytes &&
       found.memory_used_bytes.value_or(0) >= nearly_full * *found.memory_limit_bytes;
-  return found.memory_pressure.value_or(0) >= least_pressure ||
+  return pressure_on_run(found) >= least_pressure ||
          found.swapped_pages_per_s.value_or(0) >= least_swapped ||
          (limited && found.major_faults_per_s.value_or(0) >= least_faults);
 }

@@ -81,6 +81,8 @@ struct Contention {
   std::optional<double> swapped_pages_per_s;  // of the machine, in and out
   std::optional<double> limit_hits_per_s;     // the group's limit made the kernel reclaim
   std::optional<double> memory_pressure;      // PSI "some", of 1
+  bool is_machines_pressure = false;          // not of the group: other groups' are in it
+  std::optional<double> available_bytes;      // of the machine, or of a group with less
   std::optional<double> memory_limit_bytes, memory_used_bytes;  // the group's, at most
 
   double taken_share() const;  // of 1: of the allowed cores, those that this process cannot have
@@ -112,6 +114,10 @@ bool has_low_priority(const Session& session);
 
 // The last sample of the memory that the machine, or the control group with less of it, still had.
 std::optional<double> available_bytes(const Session& session);
+
+// Of 1; 0 where all that is known is the machine's, and the process itself shows no shortage: no
+// faults, no limit that was hit, much memory left.
+double pressure_on_run(const Contention& found);
 
 // Whether the kernel reclaimed or read back pages that the run needs: pressure of 5 % of the time,
 // 10 swapped pages or, with a limit that was hit, 50 major faults a second.

@@ -39,6 +39,29 @@ TEST(FindShortMemory, WhereTheKernelTakesPagesBack) {
   EXPECT_TRUE(c.finding("short-memory"));
 }
 
+// Without the group's own, the pressure is the machine's: of other groups, too.
+TEST(FindShortMemory, IsNotThatOfOtherGroups) {
+  Case c(false);
+  Contention& lost = c.analysis.contention;
+  lost.seconds = 6;
+  lost.memory_pressure = 0.5;
+  lost.is_machines_pressure = true;
+  lost.available_bytes = 20.0 * (1 << 30);
+  lost.major_faults_per_s = 0;
+  EXPECT_FALSE(c.finding("short-memory"));
+  lost.major_faults_per_s = 10;
+  EXPECT_TRUE(c.finding("short-memory"));
+  lost.major_faults_per_s = 0;
+  lost.limit_hits_per_s = 1;
+  EXPECT_TRUE(c.finding("short-memory"));
+  lost.limit_hits_per_s = 0;
+  lost.available_bytes = 100 << 20;
+  EXPECT_TRUE(c.finding("short-memory"));
+  lost.available_bytes = 20.0 * (1 << 30);
+  lost.is_machines_pressure = false;
+  EXPECT_TRUE(c.finding("short-memory"));
+}
+
 // A session of a second, in ten steps as a rule, with twenty samples of the process's own memory.
 constexpr double mib = 1 << 20;
 Case with_memory(double (*level)(int), const char* tier = "decoded",

@@ -220,6 +220,10 @@ void find_uneven_run(const Facts& facts, std::vector<Finding>& findings) {
         : others >= 0.1 ? "stop the programs that began then; steps do the same work as before"
         : 2 * facts.part(Category::core_wait) >= grew_ns
             ? "the kernels' threads wait for a core: look for what took theirs since then"
+        : facts.on_host && most.ns == &Step::kernels_ns &&
+                facts.analysis.contention.is_much(others_during(facts, slow))
+            ? "other programs took cores all the time, which makes steps uneven: run where cores "
+              "are free before you look for other reasons"
         : uneven->is_steady
             ? "steps do the same work as before: look for what grows (an op, an observer or a "
               "transform of your own that keeps what it saw), and at clocks and temperature"
@@ -408,20 +412,33 @@ void find_outside_waits(const Facts& facts, std::vector<Finding>& findings) {
   for (const std::size_t i : outside)
     if (wait_of(all[i]) - usual_ns >= (longest - usual_ns) / 4) slow.push_back(i);
   const std::size_t first = slow.front(), last = slow.back();
-  findings.push_back(
-      {.key = "outside-waits",
-       .text = "Steps outside of the recorded window waited for data.",
-       .evidence = fmt::format("{} more than in the window, where a step waits {}; {} ({} to {}) "
-                               "waited longest, at most {}{}",
-                               facts.of_run(lost), quantity(usual_ns, Unit::ns),
-                               counted(slow.size(), "step"), all[first].step, all[last].step,
-                               quantity(longest, Unit::ns), slowest_text(facts.session)),
-       .advice =
-           fmt::format("record them: {}; look at the slow steps that the report lists, and at "
-                       "the files that they read",
-                       schedule_of(first, last)),
-       .run_gain_ns = lost,
-       .outside_steps = true});
+  Finding finding{
+      .key = "outside-waits",
+      .text = "Steps outside of the recorded window waited for data.",
+      .evidence = fmt::format("{} more than in the window, where a step waits {}; {} ({} to {}) "
+                              "waited longest, at most {}",
+                              facts.of_run(lost), quantity(usual_ns, Unit::ns),
+                              counted(slow.size(), "step"), all[first].step, all[last].step,
+                              quantity(longest, Unit::ns)),
+      .run_gain_ns = lost,
+      .outside_steps = true};
+  const std::string record = "record them: " + schedule_of(first, last);
+  std::vector<Step> slow_steps;
+  for (const std::size_t i : slow) slow_steps.push_back(all[i]);
+  if (const double taken = others_during(facts, slow_steps);
+      facts.on_host && facts.analysis.contention.is_much(taken)) {
+    finding.evidence +=
+        fmt::format("; other programs took {} of the CPU then", quantity(taken, Unit::share));
+    finding.advice =
+        "the loader's workers need cores as the kernels do: stop the programs, or run where cores "
+        "are free; if the waits stay, " +
+        record;
+  } else {
+    finding.evidence += slowest_text(facts.session);
+    finding.advice =
+        record + "; look at the slow steps that the report lists, and at the files that they read";
+  }
+  findings.push_back(finding);
 }
 
 }  // namespace warpstep::profiler

@@ -467,6 +467,10 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
   } else {
     finding.advice = "copy the set to a faster disk";
   }
+  constexpr double idle_disk = 5;  // %
+  if (const MetricLevel disk = metric_level(facts.view, "disk busy %");
+      disk.count > 0 && disk.mean < idle_disk)
+    finding.advice += "; no disk of this machine was busy: reads wait for a network, or for a lock";
   findings.push_back(finding);
 }
 

@@ -59,5 +59,33 @@ TEST(LoaderFindings, WhatIsInNoStageIsNamedToo) {
   EXPECT_THAT(evidence(builder), HasSubstr("worker time per batch: in no stage 100.0 %"));
 }
 
+// Both workers read all the time: whether a third would wait for the same lock does not show.
+TEST(LoaderFindings, ReadsMayWaitForOneLock) {
+  const auto found = [](int workers, double disk_busy) {
+    SessionBuilder builder = testing::loader_session({.workers = workers,
+                                                      .cores = 4,
+                                                      .batch = 8,
+                                                      .steps = 60,
+                                                      .step_us = 2'000,
+                                                      .stages = {{"read", 2'000}, {"decode", 100}},
+                                                      .has_cpu = true,
+                                                      .bytes = 5'000});
+    for (int worker = 0; worker < workers; ++worker)
+      builder.sample("loader " + std::to_string(worker) + " run delay %", 1000, 0);
+    builder.sample("disk busy %", 1000, disk_busy);
+    return analyse(builder.build()).findings;
+  };
+  const auto named = [](const std::vector<Finding>& findings, const char* key) {
+    return *std::ranges::find(findings, key, &Finding::key);
+  };
+  const std::vector<Finding> two = found(2, 4), one = found(1, 6);
+  ASSERT_THAT(keys(two), ::testing::IsSupersetOf({"data-wait", "slow-disk"}));
+  ASSERT_THAT(named(two, "data-wait").flag, HasSubstr("--workers"));
+  EXPECT_EQ(named(two, "data-wait").gain_least_ns, 0);
+  EXPECT_GT(named(two, "data-wait").gain_most_ns, 1e6);
+  EXPECT_THAT(named(two, "slow-disk").advice, HasSubstr("for a lock"));
+  EXPECT_THAT(named(one, "slow-disk").advice, Not(HasSubstr("for a lock")));
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

@@ -252,8 +252,12 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     gain.most_ns = std::max(gain.most_ns, std::min(most, taken));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }
-  const bool may_be_a_lock = view_.asleep_ns >= least_asleep * view_.work_ns && view_.workers > 1;
-  if (remedy.workers > view_.workers && may_be_a_lock) {
+  // Reads of as many workers all the time do not show what they would be with more.
+  const SourceFit& source = view_.source;
+  const bool may_be_shared = view_.blocked_ns >= least_asleep * view_.work_ns &&
+                             source.most_ns_per_byte > 0 && !source.tells_apart();
+  const bool may_be_a_lock = view_.asleep_ns >= least_asleep * view_.work_ns;
+  if (remedy.workers > view_.workers && view_.workers > 1 && (may_be_a_lock || may_be_shared)) {
     gain.least_ns = std::min(gain.least_ns, 0.0);
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }

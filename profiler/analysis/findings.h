@@ -96,7 +96,12 @@ FindingRule find_uneven_run, find_pauses, find_outside_waits;
 FindingRule find_other_programs, find_foreign_threads, find_stopped, find_tracer, find_stolen_cores,
     find_cpu_quota, find_narrow_affinity, find_bound_threads;
 // findings_memory.cpp.
-FindingRule find_short_memory, find_memory_growth;
+FindingRule find_short_memory, find_faults_in_set, find_memory_growth;
+
+// Whether the loader's workers wait for pages of a mapped set, which the kernel reads from the
+// disk: for half of their time, and faults are as many as one in ten samples, or as explain that
+// time. What their stages took says nothing then.
+bool faults_in_set(const Facts& facts);
 
 // The evidence, and behind it how long threads waited for a core, where the system says so.
 std::string with_delays(std::string evidence, const Contention& lost);

@@ -365,7 +365,7 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
     findings.push_back(finding);
     return;
   }
-  if (!stall.is_stalled) return;
+  if (!stall.is_stalled || faults_in_set(facts)) return;
   const LoaderModel model(view, facts.view);
   const std::vector<RemedyChoice> choices = remedies(facts, model, true);
   // find_slow_reads() reports it.
@@ -431,6 +431,7 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Stall& stall = facts.analysis.stall;
   if (!stall.is_stalled || stall.bound != Bound::io || view.work_ns <= 0) return;
+  if (faults_in_set(facts)) return;
   // find_slow_samples() reports it.
   if (view.service.share_of_all <= most_few && view.service.beyond_share >= 0.5) return;
   const bool shared = view.source.tells_apart() && view.source.bandwidth_share >= 0.5;
@@ -485,6 +486,7 @@ void find_slow_worker(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const auto slow = std::ranges::max_element(view.by_worker, {}, &WorkerRow::slowness);
   if (slow == view.by_worker.end() || slow->slowness < least_slowness) return;
+  if (faults_in_set(facts)) return;
   const LoaderModel model(view, facts.view);
   Finding finding{
       .key = "slow-worker",
@@ -503,7 +505,7 @@ void find_slow_samples(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Concentration& few = view.service;
   if (!facts.analysis.stall.is_stalled || few.share_of_all > most_few) return;
-  if (few.beyond_share < least_few_time) return;
+  if (few.beyond_share < least_few_time || faults_in_set(facts)) return;
   const LoaderModel model(view, facts.view);
   Finding finding{
       .key = "slow-samples",
@@ -545,6 +547,7 @@ void find_waiting_stage(const Facts& facts, std::vector<Finding>& findings) {
   const Stall& stall = facts.analysis.stall;
   const std::string stage = longest_unread_stage(view);
   if (!stall.is_stalled || stall.bound != Bound::asleep || stage.empty()) return;
+  if (faults_in_set(facts)) return;
   const LoaderModel model(view, facts.view);
   Finding finding{.key = "waiting-stage",
                   .text = fmt::format("The loader's workers sleep in {}.", stage),

@@ -87,5 +87,45 @@ TEST(LoaderFindings, ReadsMayWaitForOneLock) {
   EXPECT_THAT(named(one, "slow-disk").advice, Not(HasSubstr("for a lock")));
 }
 
+// Workers that sleep outside of reads because the pages of a mapped set are read then.
+TEST(LoaderFindings, APackedSetThatIsNotInMemoryIsNamed) {
+  const auto found = [](double faults_per_s, const char* io, double decode_us, bool fits = true) {
+    SessionBuilder builder =
+        testing::loader_session({.workers = 1,
+                                 .cores = 2,
+                                 .batch = 8,
+                                 .steps = 40,
+                                 .gpu = false,
+                                 .step_us = 2'000,
+                                 .stages = {{"read", 10}, {"decode", decode_us}},
+                                 .has_cpu = true,
+                                 .asleep = "decode"});
+    builder.raw().stamp["options"]["data_io"] = io;
+    builder.raw().loader["format"] = "tar shards";
+    builder.raw().loader["fits_mapped"] = fits;
+    builder.sample("loader 0 run delay %", 1000, 0);
+    builder.sample("major faults/s", 1000, faults_per_s);
+    return analyse(builder.build()).findings;
+  };
+  const std::vector<Finding> faults = found(100, "mmap", 10'000);  // 8 a step of 80 ms
+  const auto finding = std::ranges::find(faults, "set-not-in-memory", &Finding::key);
+  ASSERT_NE(finding, faults.end());
+  EXPECT_THAT(finding->evidence, HasSubstr("100 major faults per second, 1.0"));
+  EXPECT_EQ(finding->flag, "--tier mapped");
+  EXPECT_EQ(finding->gain_least_ns, 0);
+  EXPECT_GT(finding->gain_most_ns, 70e6);
+  for (const char* const misled : {"data-wait", "waiting-stage", "slow-samples", "slow-worker"})
+    EXPECT_THAT(keys(faults), Not(Contains(misled)));
+  const std::vector<Finding> large = found(100, "mmap", 10'000, false);
+  EXPECT_EQ(std::ranges::find(large, "set-not-in-memory", &Finding::key)->flag, "--data-io pread");
+  // Half a fault in a step of 8 ms.
+  EXPECT_THAT(keys(found(60, "mmap", 1'000)), Contains("set-not-in-memory"));
+  for (const std::vector<Finding>& others :
+       {found(9, "mmap", 10'000), found(20, "mmap", 1'000), found(100, "pread", 10'000)}) {
+    EXPECT_THAT(keys(others), Not(Contains("set-not-in-memory")));
+    EXPECT_THAT(keys(others), Contains("waiting-stage"));
+  }
+}
+
 }  // namespace
 }  // namespace warpstep::profiler

@@ -8,6 +8,7 @@
 
 #include "profiler/analysis/contention.h"
 #include "profiler/analysis/findings.h"
+#include "profiler/analysis/stall.h"
 
 namespace warpstep::profiler {
 namespace {
@@ -15,6 +16,54 @@ namespace {
 constexpr double page_bytes = 4096, mib = 1 << 20;
 
 }  // namespace
+
+bool faults_in_set(const Facts& facts) {
+  constexpr double most_of_work = 0.5, few_a_second = 10, few_a_sample = 0.1, slow_fault_ns = 20e6;
+  const LoaderView& view = facts.analysis.loader;
+  if (!facts.analysis.stall.is_stalled || view.work_ns <= 0 || facts.batch() <= 0) return false;
+  if (is_loose(facts.view) || facts.option("data_io", "mmap") != "mmap") return false;
+  const double off_ns = view.asleep_ns + view.blocked_ns,
+               per_second = facts.analysis.contention.major_faults_per_s.value_or(0),
+               per_batch = per_second * 1e-9 * facts.step_ns;
+  if (off_ns < most_of_work * view.work_ns || per_second < few_a_second) return false;
+  return per_batch >= few_a_sample * static_cast<double>(facts.batch()) ||
+         per_batch * slow_fault_ns >= off_ns;
+}
+
+// A fault reads some pages of one sample, and its worker does nothing else meanwhile.
+void find_faults_in_set(const Facts& facts, std::vector<Finding>& findings) {
+  if (!faults_in_set(facts)) return;
+  const LoaderView& view = facts.analysis.loader;
+  const double faults = facts.analysis.contention.major_faults_per_s.value_or(0),
+               off_ns = view.asleep_ns + view.blocked_ns;
+  Finding finding{
+      .key = "set-not-in-memory",
+      .text = "Pages of the mapped set are not in memory: workers wait until each is read.",
+      .evidence = fmt::format(
+          "{} of {} per step waiting for the loader; {:.0f} major faults per second, {:.2f} a "
+          "sample; for {} of their time workers neither ran nor wanted a core",
+          quantity(facts.analysis.stall.wait_ns, Unit::ns), quantity(facts.step_ns, Unit::ns),
+          faults, faults * 1e-9 * facts.step_ns / static_cast<double>(facts.batch()),
+          quantity(off_ns / view.work_ns, Unit::share))};
+  // A fault also reads neighbours, which is better where these are still there when it is their
+  // turn.
+  if (can_keep_decoded(facts)) {
+    finding.flag = "--tier mapped";
+    finding.advice = "use --tier mapped: from the second epoch on decoded images are in memory";
+  } else {
+    finding.flag = "--data-io pread";
+    finding.advice =
+        "try --data-io pread: it reads a sample at once, not page by page, which is faster unless "
+        "pages stay until their neighbours are needed";
+  }
+  finding.advice +=
+      "; if this lasts longer than an epoch, the set does not stay in memory: raise the memory "
+      "limit, or end what fills or drops the kernel's cache of files";
+  // How long a read takes that is no fault is not known.
+  finding.gain_most_ns = facts.analysis.stall.wait_ns;
+  finding.gain_ns = finding.gain_most_ns / 2;
+  findings.push_back(finding);
+}
 
 void find_short_memory(const Facts& facts, std::vector<Finding>& findings) {
   const Contention& lost = facts.analysis.contention;
@@ -32,16 +81,19 @@ void find_short_memory(const Facts& facts, std::vector<Finding>& findings) {
                             quantity(*lost.memory_pressure, Unit::share));
   if (lost.swapped_pages_per_s.value_or(0) > 0)
     evidence += fmt::format(", {:.1f} MiB/s swapped", *lost.swapped_pages_per_s * page_bytes / mib);
-  findings.push_back(
-      {.key = "short-memory",
-       .text = "Memory is short: the kernel reclaims pages that the run needs.",
-       .evidence = evidence,
-       .advice = lost.memory_limit_bytes
-                     ? "raise the group's memory limit (docker --memory, Kubernetes limits.memory, "
-                       "systemd's MemoryHigh and MemoryMax: memory.high, memory.max), or use a "
-                       "smaller batch"
-                     : "stop other programs, or use a smaller batch",
-       .flag = facts.smaller_batch()});
+  Finding finding{.key = "short-memory",
+                  .text = "Memory is short: the kernel reclaims pages that the run needs.",
+                  .evidence = evidence};
+  finding.advice = lost.memory_limit_bytes
+                       ? "raise the group's memory limit (docker --memory, Kubernetes "
+                         "limits.memory, systemd's MemoryHigh and MemoryMax: memory.high, "
+                         "memory.max)"
+                       : "stop other programs";
+  if (!faults_in_set(facts)) {  // whose pages are as many with any batch
+    finding.advice += ", or use a smaller batch";
+    finding.flag = facts.smaller_batch();
+  }
+  findings.push_back(finding);
 }
 
 namespace {

@@ -160,7 +160,69 @@ bool is_mostly_fixed(const Facts& facts, const Fixed& fixed) {
   return fixed.sum() >= least_fixed * own_ns;
 }
 
+// Of the second of a call's inputs, "f32 128x512, f32 512x512": of a layer its weights. 0: it has
+// none.
+double weight_bytes(const CallRow& call) {
+  constexpr std::string_view between = ", ";
+  const std::size_t at = call.inputs.find(between);
+  if (at == call.inputs.npos) return 0;
+  std::string_view operand = std::string_view(call.inputs).substr(at + between.size());
+  operand = operand.substr(0, operand.find(between));
+  const std::size_t space = operand.find(' ');
+  if (space == operand.npos) return 0;
+  const std::string_view type = operand.substr(0, space);
+  double bytes = type.ends_with("32") ? 4 : type.ends_with("16") ? 2 : 1;
+  for (std::size_t i = space + 1; i < operand.size();) {
+    const std::size_t end = std::min(operand.find('x', i), operand.size());
+    double size = 0;
+    for (; i < end; ++i) size = 10 * size + (operand[i] - '0');
+    bytes *= size;
+    i = end + 1;
+  }
+  return bytes;
+}
+
+// What calls that wait for memory take for the weights, or for their gradients, per step: these are
+// as large with any batch.
+double weights_ns(const Facts& facts) {
+  const std::vector<CallRow>& calls = facts.analysis.work.calls;
+  double sum = 0;
+  for (const CallRow& call : calls) {
+    if (call.bound != "memory" || call.bytes <= 0 || call.layer.empty()) continue;
+    if (!call.op.starts_with("linear") && !call.op.starts_with("conv")) continue;
+    const auto forward = std::ranges::find_if(calls, [&](const CallRow& other) {
+      return other.layer == call.layer && other.phase == "forward" && call.op.starts_with(other.op);
+    });
+    if (forward != calls.end()) sum += call.ns * std::min(1.0, weight_bytes(*forward) / call.bytes);
+  }
+  return sum;
+}
+
+// Half as many batches of twice the size make the same update.
+void find_small_parts(const Facts& facts, std::vector<Finding>& findings) {
+  const Fixed fixed = fixed_of(facts);
+  const double weights = weights_ns(facts), all = fixed.sum() + weights;
+  if (all < least_fixed * (facts.step_ns - facts.part(Category::core_wait))) return;
+  Finding finding{.key = "tiny-batch",
+                  .text = "The batches that make an update are small.",
+                  .evidence = fmt::format(
+                      "what a batch of any size takes: {}, {} of it for reading weights and "
+                      "writing their gradients",
+                      facts.of_step(all), quantity(weights, Unit::ns)),
+                  .flag = facts.larger_batch()};
+  finding.advice = fmt::format(
+      "use {}: updates stay as large, and only batch norms see other batches", finding.flag);
+  finding.gain_least_ns = facts.unless_waiting(fixed.sum() / 2);
+  finding.gain_most_ns = facts.unless_waiting(all / 2);
+  finding.gain_ns = (finding.gain_least_ns + finding.gain_most_ns) / 2;
+  findings.push_back(finding);
+}
+
 void find_tiny_batch_on_host(const Facts& facts, std::vector<Finding>& findings) {
+  if (fields::whole(facts.options, "accumulate", 1) % 2 == 0) {
+    find_small_parts(facts, findings);
+    return;
+  }
   const Fixed fixed = fixed_of(facts);
   if (!is_mostly_fixed(facts, fixed)) return;
   Finding finding{.key = "tiny-batch",

@@ -295,6 +295,34 @@ TEST(DeviceFindings, GainAtMostUntilTheLoaderIsTheSlowerOne) {
 }
 
 // On the host it is what does not shrink with the batch: the optimiser, and the host between calls.
+// Weights are read for each batch of an update.
+TEST(DeviceFindings, SmallBatchesOfAnUpdateOnTheHost) {
+  Case c(false);
+  c.options()["accumulate"] = 8;
+  const auto add = [&](const char* op, const char* phase, const char* inputs, double ns) {
+    c.analysis.work.calls.push_back({.layer = "fc",
+                                     .op = op,
+                                     .phase = phase,
+                                     .inputs = inputs,
+                                     .ns = ns,
+                                     .bytes = 2.0 * 4 * 512 * 512,
+                                     .of_peak = 1,
+                                     .bound = "memory"});
+  };
+  add("linear", "forward", "f32 2x512, f32 512x512, f32 512", 4e5);
+  add("linear.wgrad", "weight_grad", "f32 2x512, f32 2x512", 4e5);
+  add("relu.dgrad", "data_grad", "f32 2x512, f32 2x512", 1e5);
+  add("accumulate", "update", "u8 88, f32 512x512", 1e5);
+  const auto finding = c.finding("tiny-batch");  // half of the products' bytes are weights
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->flag, "--batch 256 --accumulate 4");
+  EXPECT_THAT(finding->evidence, HasSubstr("500 us of 1.00 ms per step (50.0 %), 400 us of it"));
+  EXPECT_DOUBLE_EQ(finding->gain_least_ns, 5e4);
+  EXPECT_DOUBLE_EQ(finding->gain_most_ns, 25e4);
+  c.analysis.work.calls[0].bound = c.analysis.work.calls[1].bound = "compute";
+  EXPECT_FALSE(c.finding("tiny-batch"));
+}
+
 TEST(DeviceFindings, TinyBatchOnTheHost) {
   Case at(false), above(false), update(false);
   at.part(Category::cpu) = 390'000;

@@ -339,11 +339,44 @@ void find_needless_recompute(const Facts& facts, std::vector<Finding>& findings)
   findings.push_back(finding);
 }
 
+// Products in bf16 take half the bytes, and on such a CPU half the instructions or fewer. How much
+// of a call that saves depends on its shape.
+void find_wide_arithmetic(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least_bound = 0.3;  // of a step
+  constexpr double least_saved = 0.1, most_saved = 0.5, most_saved_by_amx = 0.7;
+  const std::string all = instruction_set(facts), set = all.substr(0, all.find(by_limit));
+  const bool has_amx = set.find("AMX") != set.npos;
+  if (!has_amx && set.find("AVX512_BF16") == set.npos) return;
+  if (!facts.on_host || facts.option("precision") != "fp32" || facts.option("device") == "ref")
+    return;
+  double ns = 0;
+  for (const CallRow& call : facts.analysis.work.calls)
+    if (call.bound == "compute" && (call.op.starts_with("conv") || call.op.starts_with("linear") ||
+                                    call.op.starts_with("attention")))
+      ns += call.share * facts.step_ns;
+  if (ns < least_bound * facts.step_ns) return;
+  Finding finding{
+      .key = "half-precision",
+      .text = "The step computes in 32 bits.",
+      .evidence = fmt::format("convolutions and products that the arithmetic limits: {}; this CPU "
+                              "has {}",
+                              facts.of_step(ns), has_amx ? "AMX" : "AVX512_BF16"),
+      .advice =
+          "try --precision bf16: weights stay in 32 bits, but results change, so compare loss "
+          "and accuracy",
+      .flag = "--precision bf16"};
+  finding.gain_least_ns = facts.unless_waiting(least_saved * ns);
+  finding.gain_most_ns = facts.unless_waiting((has_amx ? most_saved_by_amx : most_saved) * ns);
+  finding.gain_ns = (finding.gain_least_ns + finding.gain_most_ns) / 2;
+  findings.push_back(finding);
+}
+
 }  // namespace
 
 // Options that cost time for something else; how much is mostly not recorded.
 void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
   find_limited_instructions(facts, findings);
+  find_wide_arithmetic(facts, findings);
   find_disabled_fusions(facts, findings);
   find_needless_recompute(facts, findings);
   if (facts.option("device") == "ref")

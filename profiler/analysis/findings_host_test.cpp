@@ -331,6 +331,31 @@ TEST(HostFindings, InstructionsThatTheEnvironmentLimits) {
   EXPECT_THAT(finding->advice, HasSubstr("unset WARPSTEP_CPU_ISA"));
 }
 
+TEST(HostFindings, ArithmeticIn32BitsOnACpuThatHasBf16) {
+  const auto found = [](const char* set, const char* precision, const char* bound, double share) {
+    Case c(false);
+    c.builder.raw().stamp["cpu"]["instruction_set"] = set;
+    c.options()["precision"] = precision;
+    c.analysis.work.calls = {{.op = "conv.dgrad", .share = share, .bound = bound},
+                             {.op = "relu", .share = 0.5, .bound = "compute"}};
+    return c.finding("half-precision");
+  };
+  const auto finding = found("AVX-512 with AVX512_BF16", "fp32", "compute", 0.4);
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->flag, "--precision bf16");
+  EXPECT_THAT(finding->evidence, HasSubstr("400 us of 1.00 ms per step (40.0 %)"));
+  EXPECT_THAT(finding->evidence, HasSubstr("has AVX512_BF16"));
+  EXPECT_THAT(finding->advice, HasSubstr("results change"));
+  EXPECT_NEAR(finding->gain_least_ns, 4e4, 1);
+  EXPECT_NEAR(finding->gain_most_ns, 20e4, 1);
+  EXPECT_NEAR(found("AVX-512 with AMX", "fp32", "compute", 0.4)->gain_most_ns, 28e4, 1);
+  EXPECT_FALSE(found("AVX-512 with AVX512_BF16", "fp32", "compute", 0.29));
+  EXPECT_FALSE(found("AVX-512 with AVX512_BF16", "fp32", "memory", 0.4));
+  EXPECT_FALSE(found("AVX-512 with AVX512_BF16", "bf16", "compute", 0.4));
+  EXPECT_FALSE(found("AVX-512", "fp32", "compute", 0.4));
+  EXPECT_FALSE(found("AVX2 by WARPSTEP_CPU_ISA, of AVX-512 with AMX", "fp32", "compute", 0.4));
+}
+
 TEST(HostFindings, RecomputingThoughMemoryHasRoom) {
   Case c(false);
   c.builder.sample("process rss bytes", 100, 4e9).sample("memory available bytes", 100, 6e9);

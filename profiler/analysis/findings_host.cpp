@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 
@@ -371,12 +372,37 @@ void find_wide_arithmetic(const Facts& facts, std::vector<Finding>& findings) {
   findings.push_back(finding);
 }
 
+// Threads that wait at a barrier keep their cores, though workers need them.
+void find_spinning_threads(const Facts& facts, std::vector<Finding>& findings) {
+  constexpr double least_waits = 0.05;  // of a step
+  const Json& openmp = fields::child(facts.session.stamp, "openmp");
+  std::string policy = fields::text(openmp, "OMP_WAIT_POLICY");
+  for (char& c : policy) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (!facts.on_host || policy != "active") return;
+  const int cores = usable_cores(facts.session);
+  if (kernel_threads(facts.view) + facts.analysis.loader.workers <= cores) return;
+  const double waits = facts.part(Category::data) + facts.part(Category::core_wait);
+  if (waits < least_waits * facts.step_ns) return;
+  findings.push_back(
+      {.key = "slow-option",
+       .text = "The kernels' threads keep their cores while they wait for each other.",
+       .evidence =
+           fmt::format("OMP_WAIT_POLICY=active, {} for {} of kernels and {}; waits for data "
+                       "and for cores are {}",
+                       counted(cores, "core"), counted(kernel_threads(facts.view), "thread"),
+                       counted(facts.analysis.loader.workers, "worker"), facts.of_step(waits)),
+       .advice = "unset OMP_WAIT_POLICY: a thread that waits then soon gives its core to a worker",
+       .gain_ns = waits / 2,
+       .gain_most_ns = waits});
+}
+
 }  // namespace
 
 // Options that cost time for something else; how much is mostly not recorded.
 void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {
   find_limited_instructions(facts, findings);
   find_wide_arithmetic(facts, findings);
+  find_spinning_threads(facts, findings);
   find_disabled_fusions(facts, findings);
   find_needless_recompute(facts, findings);
   if (facts.option("device") == "ref")

@@ -356,6 +356,27 @@ TEST(HostFindings, ArithmeticIn32BitsOnACpuThatHasBf16) {
   EXPECT_FALSE(found("AVX2 by WARPSTEP_CPU_ISA, of AVX-512 with AMX", "fp32", "compute", 0.4));
 }
 
+TEST(HostFindings, ThreadsThatSpinOnCoresOfWorkers) {
+  Case c(false);
+  c.builder.raw().loader["kernel_threads"] = 2;
+  c.builder.raw().stamp["affinity"] = "0-1";
+  c.analysis.loader.workers = 2;
+  c.part(Category::core_wait) = 30'000;
+  c.part(Category::data) = 21'000;
+  EXPECT_FALSE(c.finding("slow-option"));
+  c.builder.raw().stamp["openmp"]["OMP_WAIT_POLICY"] = "ACTIVE";
+  const auto finding = c.finding("slow-option");
+  ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->evidence, HasSubstr("2 cores for 2 threads of kernels and 2 workers"));
+  EXPECT_THAT(finding->advice, HasSubstr("unset OMP_WAIT_POLICY"));
+  EXPECT_EQ(finding->gain_most_ns, 51'000);
+  c.builder.raw().stamp["affinity"] = "0-3";  // a core for each
+  EXPECT_FALSE(c.finding("slow-option"));
+  c.builder.raw().stamp["affinity"] = "0-1";
+  c.part(Category::data) = 19'000;
+  EXPECT_FALSE(c.finding("slow-option"));
+}
+
 TEST(HostFindings, RecomputingThoughMemoryHasRoom) {
   Case c(false);
   c.builder.sample("process rss bytes", 100, 4e9).sample("memory available bytes", 100, 6e9);

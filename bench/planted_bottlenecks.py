@@ -167,6 +167,10 @@ def bound():
     return contextlib.nullcontext({"env": {"GOMP_CPU_AFFINITY": str(max(os.sched_getaffinity(0)))}})
 
 
+def nice(value):
+    return contextlib.nullcontext({"preexec_fn": lambda: os.nice(value)})
+
+
 def one_core():
     cpu = max(os.sched_getaffinity(0))
     return contextlib.nullcontext({"preexec_fn": lambda: os.sched_setaffinity(0, {cpu})})
@@ -235,6 +239,16 @@ def plants():
               evict=True),
         Plant("starved", "one core, and another program on it", {"other-programs"}, r"other|cores", "--workers 2",
               around=lambda: beside(one_core(), neighbour), follow=False),
+        Plant("nice", "the run itself at nice 10, and two other programs a core", {"other-programs"}, r"without nice",
+              around=lambda: beside(nice(10), lambda: busy(2 * cores)), follow=False),
+        Plant("evicted", "pages of a mapped set leave the cache each 100 ms", {"set-not-in-memory"}, r"--tier mapped",
+              "--workers 1", data="packed", env={"EVICT": 100000}),
+        Plant("open-lock", "500 us in one lock in each open, 4 workers", {"slow-disk", "data-wait"}, r"--workers|data pack|lock",
+              "--workers 4", env={"OPEN": 500, "LOCK": 1}),
+        Plant("parts", "two samples a batch, 32 batches an update", {"tiny-batch"}, r"--batch 4 --accumulate 16",
+              "--batch 2 --accumulate 32 --tier mapped --steps 2000", follow=False),
+        Plant("spin", "threads of kernels that spin on the cores of two workers", {"slow-option"}, r"OMP_WAIT_POLICY",
+              "--workers 2", around=lambda: contextlib.nullcontext({"env": {"OMP_WAIT_POLICY": "active"}}), follow=False),
         Plant("slow-log", "2 ms a write to --out, a line each step", {"slow-observers"}, r"--log-every", "--log-every 1 --tier mapped",
               env={"WRITE": 2000}),
         Plant("slow-out", "checkpoints over a link of 20 MB/s", {"slow-checkpoints"}, r"--checkpoint-every|disk",

@@ -13,7 +13,8 @@
 //   PLANT_LEAK               KiB that each read takes and never gives back
 //   PLANT_FIRST              only the first so many opens and reads
 //   PLANT_DECODE             before each PNG file is decoded, of any path
-//   PLANT_LOCK               with PLANT_DECODE: all threads wait for one lock meanwhile
+//   PLANT_LOCK               with PLANT_OPEN or PLANT_DECODE: all threads wait for one lock then
+//   PLANT_EVICT              each so often all files leave the kernel's cache
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -23,19 +24,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { most_files = 1 << 16 };
+enum { most_files = 1 << 16, most_mappings = 256 };
 
 static const char *path, *thread, *match;
-static double open_us, open_each, decode_us, one_lock, read_us, fsync_us, write_us, mbps,
+static double open_us, open_each, decode_us, one_lock, read_us, fsync_us, write_us, mbps, evict_us,
     write_mbps, tail_us, each = 100, period, first, leak_kib;
 static unsigned char is_slow[most_files];
 static long opens, reads;
 static double link_free_at, disk_free_at;  // s, CLOCK_MONOTONIC
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  void* memory;
+  size_t bytes;  // 0: none
+  int file;
+} mappings[most_mappings];
+
+static void* evict(void* none);
 
 static double option(const char* name, double otherwise) {
   const char* value = getenv(name);
@@ -60,6 +69,9 @@ __attribute__((constructor)) static void begin(void) {
   leak_kib = option("PLANT_LEAK", 0);
   decode_us = option("PLANT_DECODE", 0);
   one_lock = option("PLANT_LOCK", 0);
+  evict_us = option("PLANT_EVICT", 0);
+  pthread_t evictor;
+  if (evict_us > 0) pthread_create(&evictor, NULL, evict, NULL);
 }
 
 static void sleep_us(double us) {
@@ -67,6 +79,24 @@ static void sleep_us(double us) {
   struct timespec time = {(time_t)(us / 1e6), 0};
   time.tv_nsec = (long)((us - 1e6 * (double)time.tv_sec) * 1e3);
   nanosleep(&time, NULL);
+}
+
+// Mapped pages stay in the cache until no page table has them.
+static void* evict(void* none) {
+  pthread_setname_np(pthread_self(), "evictor");
+  for (;;) {
+    sleep_us(evict_us);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < most_mappings; ++i) {
+      if (!mappings[i].bytes) continue;
+      madvise(mappings[i].memory, mappings[i].bytes, MADV_DONTNEED);
+      posix_fadvise(mappings[i].file, 0, 0, POSIX_FADV_DONTNEED);
+    }
+    for (int file = 0; file < most_files; ++file)
+      if (is_slow[file]) posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    pthread_mutex_unlock(&lock);
+  }
+  return none;
 }
 
 static int is_slow_thread(void) {
@@ -97,7 +127,11 @@ static void opened(int file, int flags) {
   is_slow[file] = (unsigned char)is_below_path(file);
   if (!is_slow[file] || !is_slow_thread()) return;
   const long number = __atomic_add_fetch(&opens, 1, __ATOMIC_RELAXED);
-  if (number % (long)open_each == 0 && !is_over(number)) sleep_us(open_us);
+  if (number % (long)open_each != 0 || is_over(number)) return;
+  static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+  if (one_lock > 0) pthread_mutex_lock(&opening);
+  sleep_us(open_us);
+  if (one_lock > 0) pthread_mutex_unlock(&opening);
 }
 
 // How long the bytes take after those before them; `free_at`: when these are over.
@@ -132,6 +166,18 @@ static void was_written(int file, ssize_t bytes) {
   if ((write_us <= 0 && write_mbps <= 0) || bytes <= 0 || !is_below_path(file)) return;
   sleep_us(write_us);
   if (write_mbps > 0) sleep_us(over_link(bytes, write_mbps, &disk_free_at));
+}
+
+static void mapped(void* memory, size_t bytes, int file) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < most_mappings; ++i) {
+    if (mappings[i].bytes) continue;
+    mappings[i].memory = memory;
+    mappings[i].bytes = bytes;
+    mappings[i].file = dup(file);
+    break;
+  }
+  pthread_mutex_unlock(&lock);
 }
 
 #define NEXT(type, name) \
@@ -204,6 +250,32 @@ ssize_t writev(int file, const struct iovec* parts, int count) {
   }
 PREAD(pread)
 PREAD(pread64)
+
+#define MMAP(name)                                                                            \
+  void* name(void* at, size_t bytes, int access, int flags, int file, off_t offset) {         \
+    typedef void* (*Map)(void*, size_t, int, int, int, off_t);                                \
+    NEXT(Map, #name);                                                                         \
+    void* const memory = next(at, bytes, access, flags, file, offset);                        \
+    if (evict_us > 0 && memory != MAP_FAILED && flags == MAP_SHARED && access == PROT_READ && \
+        file >= 0 && is_below_path(file))                                                     \
+      mapped(memory, bytes, file);                                                            \
+    return memory;                                                                            \
+  }
+MMAP(mmap)
+MMAP(mmap64)
+
+int munmap(void* memory, size_t bytes) {
+  typedef int (*Unmap)(void*, size_t);
+  NEXT(Unmap, "munmap");
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < most_mappings; ++i)
+    if (mappings[i].bytes && mappings[i].memory == memory) {
+      mappings[i].bytes = 0;
+      close(mappings[i].file);
+    }
+  pthread_mutex_unlock(&lock);
+  return next(memory, bytes);
+}
 
 int fsync(int file) {
   typedef int (*Fsync)(int);

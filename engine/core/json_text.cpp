@@ -1,26 +1,44 @@
 #include "engine/core/json_text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 namespace warpstep {
 
+JsonShape json_shape(std::string_view text, std::size_t max_depth) {
+  JsonShape shape;
+  std::vector<std::size_t> keys{0};  // of the open objects and lists, and 0 outside of all
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size() && shape.depth <= max_depth; ++at) {
+    const char c = text[at];
+    if (quoted) {
+      if (c == '\\') ++at;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '{' || c == '[') {
+      shape.depth = std::max(shape.depth, keys.size());
+      keys.push_back(0);
+    } else if ((c == '}' || c == ']') && keys.size() > 1) {
+      keys.pop_back();
+    } else if (c == ':') {
+      ++shape.keys;
+      shape.compared += keys.back()++;
+      shape.most_keys = std::max(shape.most_keys, keys.back());
+    }
+  }
+  return shape;
+}
+
 template <class Json>
 Json parse_json(std::string_view text) {
-  constexpr int max_depth = 64;
-  constexpr std::size_t max_keys = 10'000;
+  constexpr std::size_t max_depth = 64, max_keys = 10'000;
   if (zero_byte(text) != std::string_view::npos) return Json(Json::value_t::discarded);
-  bool refused = false;
-  std::size_t keys = 0;
-  Json json = Json::parse(
-      text.begin(), text.end(),
-      [&](int depth, typename Json::parse_event_t event, Json&) {
-        if (event == Json::parse_event_t::key) ++keys;
-        refused = refused || depth > max_depth || keys > max_keys;
-        return !refused;
-      },
-      false);
-  return refused ? Json(Json::value_t::discarded) : json;
+  const JsonShape shape = json_shape(text, max_depth);
+  if (shape.depth > max_depth || shape.keys > max_keys) return Json(Json::value_t::discarded);
+  return Json::parse(text.begin(), text.end(), nullptr, false);
 }
 
 template <class Json>

@@ -17,6 +17,19 @@ inline std::size_t zero_byte(std::string_view text) {
   return text.find('\0');
 }
 
+// What bounds the cost of a value, counted in its text. nlohmann's parser can count too, through a
+// callback, but with one it looks through a whole list again after each object of that list.
+struct JsonShape {
+  std::size_t depth = 0;      // of objects and lists within each other
+  std::size_t keys = 0;       // of all objects
+  std::size_t most_keys = 0;  // of one object
+  std::size_t compared = 0;   // keys before each key in its object: comparisons of an ordered one
+};
+
+// Of no meaning for a text that is not JSON, but at least that of the part before the error. Ends
+// where the text is nested deeper than max_depth.
+JsonShape json_shape(std::string_view text, std::size_t max_depth);
+
 // The value. It is_discarded() if the text is not JSON, is nested more than 64 levels deep (copying
 // and printing recurse), or has more than 10,000 keys (looking them up in an ordered object would
 // take minutes).

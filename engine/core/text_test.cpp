@@ -139,5 +139,37 @@ TEST(ParseJson, RefusesWhatFollowsAZeroByte) {
     EXPECT_TRUE(parse_json<nlohmann::json>(text).is_discarded()) << text.size();
 }
 
+// The parser with a callback takes half an hour for this list, as it looks through all of it again
+// after each object.
+TEST(ParseJson, ReadsALongListOfObjects) {
+  constexpr std::size_t count = 300'000;
+  std::string text = "[{}";
+  for (std::size_t i = 1; i < count; ++i) text += ",{}";
+  EXPECT_EQ(parse_json<nlohmann::ordered_json>(text + "]").size(), count);
+}
+
+TEST(ParseJson, RefusesDeepTextsAndManyKeys) {
+  const auto lists = [](std::size_t depth) {
+    return std::string(depth, '[') + "1" + std::string(depth, ']');
+  };
+  const auto keys = [](int count) {
+    std::string text = "[{\"\\\":{[\": 0";
+    for (int i = 1; i < count; ++i) text += "},{\"a\": 0";
+    return text + "}]";
+  };
+  for (const std::string& text : {lists(64), keys(10'000)})
+    EXPECT_FALSE(parse_json<nlohmann::json>(text).is_discarded()) << text.size();
+  for (const std::string& text : {lists(65), keys(10'001), std::string("]]}[{")})
+    EXPECT_TRUE(parse_json<nlohmann::json>(text).is_discarded()) << text.size();
+}
+
+TEST(JsonShape, CountsKeysOfEachObject) {
+  const JsonShape shape = json_shape(R"({"a": {"b:": [1], "c": "}", "\\": 2}, "d": {}})", 64);
+  EXPECT_EQ(shape.depth, 3U);
+  EXPECT_EQ(shape.keys, 5U);
+  EXPECT_EQ(shape.most_keys, 3U);
+  EXPECT_EQ(shape.compared, 0U + 1 + 2 + 1);
+}
+
 }  // namespace
 }  // namespace warpstep

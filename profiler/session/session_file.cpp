@@ -4,7 +4,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -55,7 +54,7 @@ Json threads_json(std::span<const Thread> threads) {
 namespace {
 
 constexpr std::uint64_t max_records = std::uint64_t{1} << 28;
-constexpr int max_json_depth = 64;
+constexpr std::size_t max_json_depth = 64;
 constexpr std::size_t most_json = std::size_t{64} << 20;
 constexpr std::size_t most_keys = 4096, most_compared = std::size_t{1} << 28;
 constexpr std::size_t most_devices = 64;
@@ -278,29 +277,16 @@ class SessionReader {
     if (zero_byte(text) != std::string_view::npos) damaged("is not JSON");
     // Copying a deeper value would overflow the stack. Each key is compared with those of its
     // object.
-    bool too_deep = false, too_many = false;
-    std::array<std::size_t, max_json_depth + 1> keys{};  // of the open objects, by depth
-    std::size_t compared = 0;
-    const auto within = [&](int depth, Json::parse_event_t event, Json&) {
-      too_deep = too_deep || depth > max_json_depth;
-      if (too_deep || too_many) return false;
-      if (event == Json::parse_event_t::object_start && depth < max_json_depth)
-        keys[static_cast<std::size_t>(depth) + 1] = 0;
-      if (event == Json::parse_event_t::key) {
-        std::size_t& of_object = keys[static_cast<std::size_t>(depth)];
-        compared += of_object;
-        too_many = ++of_object > most_keys || compared > most_compared;
-      }
-      return !too_many;
-    };
+    const JsonShape shape = json_shape(text, max_json_depth);
+    if (shape.depth > max_json_depth) damaged("is nested too deeply");
+    if (shape.most_keys > most_keys || shape.compared > most_compared)
+      damaged("has an object with too many keys");
     Json json;
     try {
-      json = parse_json<Json>(text, within);
+      json = parse_json<Json>(text, {});
     } catch (const Json::exception&) {
       json = Json(Json::value_t::discarded);
     }
-    if (too_deep) damaged("is nested too deeply");
-    if (too_many) damaged("has an object with too many keys");
     if (json.is_discarded()) damaged("is not JSON");
     return json;
   }

@@ -426,6 +426,10 @@ TEST(SessionFile, RefusesJsonThatWouldTakeMinutes) {
   const auto write = [&](std::string_view text) { SessionWriter(path).write(Chunk::stamp, text); };
   write("{\"a\":" + object(4000) + ",\"b\":[" + object(4000) + "]}");
   EXPECT_EQ(read_session(path).stamp.at("b").at(0).size(), 4000U);
+  std::string list = "{}";  // as the calls of a program with thousands of layers
+  for (int i = 1; i < 300'000; ++i) list += ",{}";
+  write("{\"calls\":[" + list + "]}");
+  EXPECT_EQ(read_session(path).stamp.at("calls").size(), 300'000U);
   write("[{\"a\":" + object(4097) + "}]");
   EXPECT_THROW(read_session(path), DataError);
   write(std::string((std::size_t{64} << 20) + 1, ' '));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -103,6 +104,15 @@ TEST_F(ReportCommand, ExportsIntoNoLink) {
   ASSERT_EQ(::mkfifo((run / "metrics.jsonl").c_str(), 0600), 0);
   EXPECT_THAT(run_command("export", run.string() + " --tensorboard", true).text,
               HasSubstr("metrics.jsonl: cannot read as a file"));
+}
+
+TEST_F(ReportCommand, ExportsIntoNoFile) {
+  const std::string run = run_of_two_steps().string(), out = path("file").string();
+  std::ofstream(out) << "kept";
+  const Result refused = run_command("export", run + " --kineto --out " + out, true);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.text, HasSubstr(out + "/kineto: cannot be created: Not a directory; choose "
+                                            "another folder with --out"));
 }
 
 TEST_F(ReportCommand, PrintsTheReportOfARunThatItMayNotChange) {

@@ -78,8 +78,8 @@ class HeaderParser {
         std::ranges::find(types, text, [](const auto& entry) { return entry.first; });
     if (found == types.end())
       refuse(
-          fmt::format("has elements of '{}'; must be |u1, <u2, <u4, <i4 or <i8: save it with "
-                      "a.astype(numpy.uint8) or numpy.int64",
+          fmt::format("has elements of '{}'; must be |u1, <u2, <u4, <i4 or <i8: save images with "
+                      "a.astype(numpy.uint8), labels with numpy.int64, tokens with numpy.uint16",
                       shown(text)));
     type_ = found->second;
   }

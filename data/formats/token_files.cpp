@@ -28,8 +28,10 @@ struct TokenFile {
 void check_tokens(const std::string& path, StoredType type,
                   const std::vector<std::uint64_t>& shape) {
   if ((type != StoredType::u16 && type != StoredType::u32) || shape.size() != 1 || shape[0] == 0)
-    fail<DataError>("{}: tokens are {} [{}], but must be U16 or U32 [n], n at least 1", path,
-                    name(type), fmt::join(shape, ","));
+    fail<DataError>(
+        "{}: tokens are {} [{}], but must be U16 or U32 [n], n at least 1: save one list of them, "
+        "with a.astype(numpy.uint16) or numpy.uint32",
+        path, name(type), fmt::join(shape, ","));
 }
 
 TokenFile open_safetensors_tokens(const std::string& path, Io io) {

@@ -377,8 +377,9 @@ TEST_F(Tokens, RefusesOtherTensorsAndFolders) {
     write_npy(folder_ / "train.npy", type, shape, bytes);
     return refusal();
   };
-  EXPECT_THAT(npy(StoredType::i64, {1}, Bytes(8)),
-              HasSubstr("tokens are I64 [1], but must be U16"));
+  EXPECT_THAT(
+      npy(StoredType::i64, {1}, Bytes(8)),
+      AllOf(HasSubstr("tokens are I64 [1], but must be U16"), HasSubstr("a.astype(numpy.uint16)")));
   EXPECT_THAT(npy(StoredType::u16, {2, 2}, Bytes(8)), HasSubstr("U16 [2,2]"));
   EXPECT_THAT(npy(StoredType::u16, {0}, {}), HasSubstr("n at least 1"));
   write_npy_tokens("train.npy", {1, 2});

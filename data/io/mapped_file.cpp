@@ -71,7 +71,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     text.add(slot.path.load());
     text.add(": was truncated or its disk failed while it was mapped (byte ");
     text.add(address - begin);
-    text.add("); copy it again, or use --data-io pread\n");
+    text.add("); copy it again, or train with --data-io pread\n");
     text.write();
     ::_exit(1);
   }
@@ -128,7 +128,8 @@ MappedFile::MappedFile(std::string path, Io io)
   if (memory == MAP_FAILED) {
     const int error = errno;
     slot.taken.store(false);
-    fail<DataError>("{}: cannot be mapped: {}; use --data-io pread", path_, std::strerror(error));
+    fail<DataError>("{}: cannot be mapped: {}; train and evaluate with --data-io pread", path_,
+                    std::strerror(error));
   }
   memory_ = static_cast<const std::uint8_t*>(memory);
   slot.bytes.store(bytes_);

@@ -56,7 +56,11 @@ void write(const ExportRequest& request, const fs::path& folder, const std::stri
   else if (fs::is_symlink(folder))
     fail<UsageError>("{}: is a link, which is not followed; remove it, or choose another --out",
                      folder.string());
-  fs::create_directories((folder / name).parent_path());
+  std::error_code error;
+  fs::create_directories((folder / name).parent_path(), error);
+  if (error)
+    fail<DataError>("{}: cannot be created: {}; choose another folder with --out", folder.string(),
+                    error.message());
   write_atomically(folder / name, content);
   fmt::print("{}\n", (folder / name).string());
 }

@@ -416,9 +416,10 @@ void announce(const SampleRequest& request, const Subject& subject, const Langua
       : request.subject.raw_weights ? " (not averaged)"
                                     : " (averaged weights)",
       counted(language.context, "token"),
-      language.tokenizer ? fmt::format("tokenizer {} of {} tokens ({})", language.tokenizer->name(),
-                                       language.vocabulary, language.file.string())
-                         : std::string("no tokenizer"));
+      language.tokenizer
+          ? fmt::format("tokenizer {} of {} ({})", language.tokenizer->name(),
+                        counted(language.vocabulary, "token"), language.file.string())
+          : std::string("no tokenizer"));
   say("device: {}, {}{}\n", device.backend->name(), device.backend->describe(),
       device.why.empty() ? "" : "; " + device.why);
   if (const auto size = static_cast<std::int64_t>(beginning.tokens.size()); size > language.context)

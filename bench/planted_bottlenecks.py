@@ -271,7 +271,7 @@ def plants():
         Plant("slow-clock", "30 us a reading of the clock", {"slow-clock"}, r"tsc|--profile steps", "--tier mapped",
               env={"CLOCK": 30}, follow=False),
         Plant("statistics", "statistics of every block at each step", {"statistics"}, r"--stats-every", "--tier mapped --stats-every 1"),
-        Plant("jitter", "a costly transform of decoded data, on the kernels' cores", {"loader-contention"}, r"--transforms",
+        Plant("jitter", "a costly transform of decoded data, on the kernels' cores", {"loader-contention", "slow-transform"}, r"--transforms",
               "--workers 1 --tier mapped --transforms flip,colour-jitter=0.4:0.4:0.4:0.1"),
         Plant("none", "nothing: resident data", set(), "", "--tier mapped"),
     ]

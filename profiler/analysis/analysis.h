@@ -57,7 +57,8 @@ struct Finding {
   double run_gain_ns = 0;
   bool outside_steps = false;
   bool ends_run = false;  // soon, and so it comes before everything that would make the run shorter
-  bool spoils_figures = false;  // also those of the findings after it
+  bool spoils_figures = false;   // also those of the findings after it
+  bool changes_results = false;  // and so it comes after everything that leaves them as they are
 };
 
 // Whether recording is known to have cost less than 1 % of a step.

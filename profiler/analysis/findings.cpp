@@ -263,8 +263,8 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
     return gain > 0 && gain < least_gain * all;
   });
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
-    return std::tuple(a.ends_run, a.spoils_figures, a.run_gain_ns) >
-           std::tuple(b.ends_run, b.spoils_figures, b.run_gain_ns);
+    return std::tuple(a.ends_run, a.spoils_figures, b.changes_results, a.run_gain_ns) >
+           std::tuple(b.ends_run, b.spoils_figures, a.changes_results, b.run_gain_ns);
   });
   return findings;
 }

@@ -103,6 +103,9 @@ FindingRule find_short_memory, find_faults_in_set, find_memory_growth;
 // time. What their stages took says nothing then.
 bool faults_in_set(const Facts& facts);
 
+// Whether OMP_WAIT_POLICY keeps the kernels' threads on cores that the loader's workers need.
+bool spins_on_needed_cores(const Facts& facts);
+
 // The evidence, and behind it how long threads waited for a core, where the system says so.
 std::string with_delays(std::string evidence, const Contention& lost);
 

@@ -365,31 +365,26 @@ void find_wide_arithmetic(const Facts& facts, std::vector<Finding>& findings) {
       .advice =
           "try --precision bf16: weights stay in 32 bits, but results change, so compare loss "
           "and accuracy",
-      .flag = "--precision bf16"};
+      .flag = "--precision bf16",
+      .changes_results = true};
   finding.gain_least_ns = facts.unless_waiting(least_saved * ns);
   finding.gain_most_ns = facts.unless_waiting((has_amx ? most_saved_by_amx : most_saved) * ns);
   finding.gain_ns = (finding.gain_least_ns + finding.gain_most_ns) / 2;
   findings.push_back(finding);
 }
 
-// Threads that wait at a barrier keep their cores, though workers need them.
+// How much is lost is what steps wait; which of it the spinning takes is not known.
 void find_spinning_threads(const Facts& facts, std::vector<Finding>& findings) {
-  constexpr double least_waits = 0.05;  // of a step
-  const Json& openmp = fields::child(facts.session.stamp, "openmp");
-  std::string policy = fields::text(openmp, "OMP_WAIT_POLICY");
-  for (char& c : policy) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (!facts.on_host || policy != "active") return;
-  const int cores = usable_cores(facts.session);
-  if (kernel_threads(facts.view) + facts.analysis.loader.workers <= cores) return;
+  if (!spins_on_needed_cores(facts)) return;
   const double waits = facts.part(Category::data) + facts.part(Category::core_wait);
-  if (waits < least_waits * facts.step_ns) return;
   findings.push_back(
       {.key = "slow-option",
        .text = "The kernels' threads keep their cores while they wait for each other.",
        .evidence =
            fmt::format("OMP_WAIT_POLICY=active, {} for {} of kernels and {}; waits for data "
                        "and for cores are {}",
-                       counted(cores, "core"), counted(kernel_threads(facts.view), "thread"),
+                       counted(usable_cores(facts.session), "core"),
+                       counted(kernel_threads(facts.view), "thread"),
                        counted(facts.analysis.loader.workers, "worker"), facts.of_step(waits)),
        .advice = "unset OMP_WAIT_POLICY: a thread that waits then soon gives its core to a worker",
        .gain_ns = waits / 2,
@@ -397,6 +392,18 @@ void find_spinning_threads(const Facts& facts, std::vector<Finding>& findings) {
 }
 
 }  // namespace
+
+bool spins_on_needed_cores(const Facts& facts) {
+  constexpr double least_waits = 0.05;  // of a step
+  const Json& openmp = fields::child(facts.session.stamp, "openmp");
+  std::string policy = fields::text(openmp, "OMP_WAIT_POLICY");
+  for (char& c : policy) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (!facts.on_host || policy != "active") return false;
+  if (kernel_threads(facts.view) + facts.analysis.loader.workers <= usable_cores(facts.session))
+    return false;
+  const double waits = facts.part(Category::data) + facts.part(Category::core_wait);
+  return waits >= least_waits * facts.step_ns;
+}
 
 // Options that cost time for something else; how much is mostly not recorded.
 void find_slow_options(const Facts& facts, std::vector<Finding>& findings) {

@@ -377,6 +377,15 @@ TEST(HostFindings, ThreadsThatSpinOnCoresOfWorkers) {
   EXPECT_FALSE(c.finding("slow-option"));
 }
 
+TEST(HostFindings, WhatChangesResultsComesLast) {
+  Case c(false);
+  c.builder.raw().stamp["cpu"]["instruction_set"] = "AVX-512 with AMX";
+  c.options()["precision"] = "fp32";
+  c.options()["no_fuse"] = {"updates"};  // whose gain is not known
+  c.analysis.work.calls = {{.op = "conv", .share = 0.9, .bound = "compute"}};
+  EXPECT_THAT(testing::keys(c.findings()), ::testing::ElementsAre("slow-option", "half-precision"));
+}
+
 TEST(HostFindings, RecomputingThoughMemoryHasRoom) {
   Case c(false);
   c.builder.sample("process rss bytes", 100, 4e9).sample("memory available bytes", 100, 6e9);

@@ -387,6 +387,7 @@ void find_loader_contention(const Facts& facts, std::vector<Finding>& findings) 
   const Stall& stall = facts.analysis.stall;
   if (!facts.on_host || stall.is_stalled || view.work_ns <= 0 || stall.bound == Bound::io) return;
   if (stall.step_ns <= 0) return;  // of a run of one step, which does not count
+  if (spins_on_needed_cores(facts)) return;
   const LoaderModel model(view, facts.view);
   // Without their work other programs take what they took before.
   constexpr double hardly_any = 0.01;

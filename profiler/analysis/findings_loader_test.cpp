@@ -41,6 +41,25 @@ TEST(LoaderFindings, ATransformThatTakesAHostsCoresIsNamed) {
   EXPECT_THAT(keys(analyse(idle.build()).findings), Not(Contains("loader-contention")));
 }
 
+// The spinning is the reason then, whatever the workers do.
+TEST(LoaderFindings, CoresThatSpinningThreadsKeepAreNotTakenByWorkers) {
+  SessionBuilder builder = blurring_loader(20'000);
+  builder.raw().loader["transforms"] = "blur,flip";
+  Session session = builder.build();
+  Analysis analysis = analyse(session);
+  analysis.breakdown.mean[static_cast<std::size_t>(Category::core_wait)] =
+      0.06 * analysis.breakdown.step_ns;
+  const auto has = [&](const std::string& key) {
+    const View view(session);
+    const std::vector<Finding> findings = find_findings(view, analysis);
+    return std::ranges::find(findings, key, &Finding::key) != findings.end();
+  };
+  EXPECT_TRUE(has("loader-contention"));
+  session.stamp["openmp"]["OMP_WAIT_POLICY"] = "active";
+  EXPECT_FALSE(has("loader-contention"));
+  EXPECT_TRUE(has("slow-option"));
+}
+
 TEST(LoaderFindings, WhatIsInNoStageIsNamedToo) {
   const auto evidence = [](SessionBuilder& builder) {
     const std::vector<Finding> findings = analyse(builder.build()).findings;

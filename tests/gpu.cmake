@@ -5,7 +5,7 @@ if(NOT WARPSTEP_SANITIZE)  # Python with programs that stand in for those of a d
   add_test(NAME tools/gpu_check COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/gpu/check_test.py")
   add_test(NAME tools/gpu_check_cut COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/gpu/cut_test.py")
   set_tests_properties(tools/check PROPERTIES LABELS host TIMEOUT 120)
-  set_tests_properties(tools/gpu_check tools/gpu_check_cut PROPERTIES LABELS host TIMEOUT 120 COST 30)
+  set_tests_properties(tools/gpu_check tools/gpu_check_cut PROPERTIES LABELS host TIMEOUT 300 COST 30)
 endif()
 
 # Tier gpu: the CUDA backend on a device, mostly the programs of other tiers on the backend "cuda". They are built if

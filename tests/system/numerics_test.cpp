@@ -95,7 +95,7 @@ TEST_F(Numerics, OfASoundRunAreItsOwn) {
 TEST_F(Numerics, OfAnEvaluationAreLookedAtToo) {
   ASSERT_EQ(run(short_run(data_, out_)).exit_code, 0);
   const std::vector<std::string> eval{"eval", out_,    "--mean", "0",     "0",
-                                      "0",    "--std", "1e-44",  "1e-44", "1e-44"};
+                                      "0",    "--std", "1e-40",  "1e-40", "1e-40"};
   const Ended plain = run(eval), checked = run(with(eval, "--check-numerics"));
   EXPECT_EQ(plain.exit_code, 0) << plain.err;
   EXPECT_EQ(checked.exit_code, 1) << plain.err;

@@ -10,8 +10,8 @@
 
 namespace warpstep::cpu {
 
-// `count` lines of memory that a tile asks for while it computes, one at each of its first steps:
-// `run` lines, `stride` bytes apart, then as many a jump further. `left` of the first run.
+// `count` lines of memory that a tile asks for while it computes, at its first steps: `run` lines,
+// `stride` bytes apart, then as many a jump further. `left` are left of the run at hand.
 struct LinesAhead {
   const char* at = nullptr;
   std::int64_t stride = 0, run = 0, jump = 0, count = 0, left = run;

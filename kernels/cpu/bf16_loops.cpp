@@ -144,7 +144,7 @@ __attribute__((noinline)) void dot_tile_of(const Bf16Tile& t, int first) {
     const Bf16 *a = t.a + first * stride + t.offsets[s], *from[groups];
     unrolled<groups>([&]<int g>() __attribute__((always_inline)) { from[g] = a + 4 * g * stride; });
     if constexpr (asks)
-      for (int i = 0; i < 8 && ahead.count > 0; ++i, --ahead.count) ask_for_next(ahead);
+      for (int i = 0; i < lines_at_step && ahead.count > 0; ++i, --ahead.count) ask_for_next(ahead);
     for (int k = 0; k < square; k += 2) {
       __m512bh columns[vectors];
       unrolled<vectors>([&]<int j>() __attribute__((always_inline)) {

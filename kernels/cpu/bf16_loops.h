@@ -12,7 +12,8 @@ namespace warpstep::cpu {
 
 struct LinesAhead;  // kernels/cpu/ahead.h
 
-constexpr int square = 32;  // rows and columns of a square of c, and the unit of the depth
+constexpr int lines_at_step = 8;  // of memory, that a tile asks for ahead of time, at most
+constexpr int square = 32;        // rows and columns of a square of c, and the unit of the depth
 
 // Elements [begin, end) of a line, from `from` on; zeros around them.
 struct Bf16Piece {

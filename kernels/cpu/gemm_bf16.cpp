@@ -23,7 +23,7 @@ namespace {
 constexpr std::int64_t square_floats = square * square;
 constexpr std::int64_t block_panels = 24;
 constexpr std::int64_t block_squares = 256;  // whose sums are in the workspace: 1 MiB
-constexpr std::int64_t asked_at_step = 24;   // lines of memory, eight in each tile of a square
+constexpr std::int64_t tiles_of_square = 3;  // with AVX512_BF16
 
 constexpr std::int64_t padded(std::int64_t extent) {
   return (extent + square - 1) / square * square;
@@ -394,7 +394,7 @@ void Bf16Product::run_block(const Part& part, Range rows, Range panels, Range de
       if (last && !part.sums)  // lines far from each other, which nothing else fetches in time
         for (std::int64_t r = 0; r < strip.size(); ++r)
           __builtin_prefetch(pointers[static_cast<std::size_t>(r)] + columns.begin, 1);
-      LinesAhead lines = ahead.next(deep / square * asked_at_step);
+      LinesAhead lines = ahead.next(deep / square * tiles_of_square * lines_at_step);
       bf16_loops().multiply({.a = a,
                              .stride = stride,
                              .offsets = packed_offsets.data(),

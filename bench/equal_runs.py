@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""How often `warpstep compare` tells equal runs apart, and how often it sees a step that is 3 % slower.
+"""How often `warpstep compare` or `try` tells equal runs apart, and how often it sees a step that is 3 % slower.
 
     python bench/equal_runs.py                            # 100 pairs of equal runs, 20 comparisons of 3 runs per side
     python bench/equal_runs.py --pairs 20 --sets 0 --busy # beside another program
     python bench/equal_runs.py --pairs 0 --model airbench --batch 16 --steps 100
+    python bench/equal_runs.py --turns                    # the same by `warpstep try`: both sides take turns
     python bench/equal_runs.py --lock /tmp/machine.lock   # takes turns with others that hold this lock (flock)
 
-Runs of a side alternate with those of the other. The slower side's trainer computes that share of its time in vain,
+Runs of a side alternate with those of the other; with --turns as many starts of both take turns. The slower side's trainer computes that share of its time in vain,
 at each reading of the clock. Prints the row for RECORDS.md. With --check the exit code is 1 when more than one pair in
 ten was called different, or fewer than four slower sides in five were.
 """
@@ -59,10 +60,20 @@ class Bench:
                       env={**os.environ, "LD_PRELOAD": str(self.shim), "PLANT_SLOWER": str(slower)})
         return run
 
+    def tried(self, starts, slower):
+        tried = self.scratch / "tried"
+        if not tried.exists():
+            self.train(tried.name, 0)
+        answer = json.loads(self.warpstep("try", tried, "--starts", starts, "--env", f"PLANT_SLOWER={slower}", "--json",
+                                          env={**os.environ, "LD_PRELOAD": str(self.shim), "PLANT_SLOWER": "0"}))
+        return answer["changed"], answer["ratio"] - 1
+
     def changed(self, runs, slower):
-        """The step's row of a comparison of `runs` a side, the second of which is slower by that many per cent."""
+        """Whether `runs` a side, the second of which is slower by that many per cent, are called different, and by how much."""
         sides = [], []
         with locked(self.args.lock), busy(1) if self.args.busy else contextlib.nullcontext():
+            if self.args.turns:
+                return self.tried(runs, slower)
             for i in range(runs):
                 for side, share in ((0, 0), (1, slower)):
                     sides[side].append(self.train(f"{'ab'[side]}{i}", share))
@@ -96,6 +107,7 @@ def main():
     parser.add_argument("--model", default="mlp", help="of 32x32 images; mlp's weights and moments fill a third-level cache")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=800, help="that each run records: of mlp some 3 s, the default window")
+    parser.add_argument("--turns", action="store_true", help="compare by `warpstep try`")
     parser.add_argument("--busy", action="store_true", help="beside another program that computes")
     parser.add_argument("--lock", type=pathlib.Path, help="hold this file's lock during each comparison")
     parser.add_argument("--check", action="store_true", help="end with 1 if these rates are bad")
@@ -105,7 +117,8 @@ def main():
     args.warpstep = args.warpstep.resolve()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, pathlib.Path(folder))
-        different = count_called(bench, "equal runs, 1 a side", args.pairs, 1, 0)
+        equal_runs = args.runs if args.turns else 1
+        different = count_called(bench, f"equal runs, {equal_runs} a side", args.pairs, equal_runs, 0)
         seen = count_called(bench, f"{args.slower:g} % slower, {args.runs} a side", args.sets, args.runs, args.slower)
     return int(args.check and (different > 0.1 * args.pairs or seen < 0.8 * args.sets))
 

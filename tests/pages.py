@@ -81,6 +81,7 @@ RULES = {"README.md": [
     "instead s/TOKENS/TOKENS --batch 4 --steps 2/",
     "instead s/airbench --data DIR --epochs 10/airbench --data DIR --epochs 1 --batch 32 --limit-batches 1/",
     "instead s/--steps 60/--steps 16 --batch 32/",
+    "instead s/--workers 2/--workers 2 --starts 1 --turns 4 --turn-seconds 0.3/",
     "instead s/profile PID/profile $JOB/",
     "instead s/--train 512 --test 64/--train 64 --test 32/",
     "instead s/--steps 20/--steps 2/",

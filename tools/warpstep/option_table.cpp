@@ -20,10 +20,12 @@ namespace {
 // Epochs times steps per epoch fits into 64 bits.
 constexpr std::uint64_t most_epochs = 1'000'000'000;
 
-constexpr unsigned in_train = train_only;
-constexpr unsigned with_data = train_only | eval_only;
-constexpr unsigned with_step = train_only | explain_only;
-constexpr unsigned in_all = train_only | eval_only | explain_only;
+// `try` has what a step can depend on, not what a run does between its steps.
+constexpr unsigned of_run = train_only;
+constexpr unsigned in_train = of_run | try_only;
+constexpr unsigned with_data = in_train | eval_only;
+constexpr unsigned with_step = in_train | explain_only;
+constexpr unsigned in_all = in_train | eval_only | explain_only;
 constexpr unsigned and_sample = in_all | sample_only;
 
 std::string shuffle_meaning(const RunOptions& options) {
@@ -68,7 +70,7 @@ OptionGroup data_group() {
          .help = "name of a model: cifar10cnn, resnet50, ...",
          .check = parsed_by([](const std::string& text) { models::find(text); })},
         &O::model,
-        in_train,
+        of_run,
         Resume::never},
        {{.name = "--data",
          .help = "folder of the images (docs/data.md), or folder or file of the tokens "
@@ -415,10 +417,10 @@ OptionGroup schedule_group() {
              .help = "passes over the training data; 0: until --steps",
              .check = whole_number(0, most_epochs)},
             &O::epochs,
-            in_train},
+            of_run},
            {{.name = "--steps", .help = "end after N steps; 0: no limit", .check = whole_number()},
             &O::steps,
-            in_train},
+            of_run},
            {{.name = "--lr",
              .help = "learning rate; if not given, the model's default",
              .check = number_from_zero()},
@@ -453,28 +455,28 @@ OptionGroup schedule_group() {
              .help = "steps between evaluations, in addition to those of epochs; 0: only those",
              .check = whole_number()},
             &O::eval_every,
-            in_train},
+            of_run},
            {{.name = "--eval-first",
              .help = "evaluate before the first step: on, off, or auto (on with --weights)",
              .check = one_of({"auto", "on", "off"})},
             &O::eval_first,
-            in_train},
+            of_run},
            {{.name = "--patience",
              .help = "end early after N evaluations in a row that are not better than the best; 0: "
                      "never",
              .check = whole_number()},
             &O::patience,
-            in_train},
+            of_run},
            {{.name = "--min-delta",
              .help = "with --patience: by how much an evaluation must be better to count",
              .check = number_from_zero()},
             &O::min_delta,
-            in_train},
+            of_run},
            {{.name = "--monitor",
              .help = "with --patience: the figure that must improve; auto: accuracy, for text loss",
              .check = one_of({"auto", "accuracy", "loss"})},
             &O::monitor,
-            in_train},
+            of_run},
            {{.name = "--seed",
              .help = "random seed for weights, shuffling, augmentation and dropout",
              .check = whole_number(0, UINT64_MAX)},
@@ -493,31 +495,31 @@ OptionGroup profile_group() {
                  "kernels)",
          .check = one_of({"off", "steps", "spans", "deep"})},
         &O::profile,
-        in_train},
+        of_run},
        {{.name = "--profile-schedule",
          .help = "steps that spans and deep record: torch.profiler's schedule over the steps of "
                  "this process, or with per=epoch over each epoch; omitted parts keep their "
                  "defaults",
          .check = parsed_by([](const std::string& text) { profiler::parse_schedule(text); })},
         &O::profile_schedule,
-        in_train},
+        of_run},
        {{.name = "--profile-raw",
          .help = "with deep: file for CUPTI's raw buffers, for warpstep replay",
          .type = "FILE"},
         &O::profile_raw,
-        in_train},
+        of_run},
        {{.name = "--profile-rank",
          .help = "in a job of several processes: this process's rank, and rank 0's address, so "
                  "that their profiles can share one clock (warpstep ranks)",
          .check = parsed_by([](const std::string& text) { profiler::parse_rank(text); }),
          .type = "RANK@HOST:PORT"},
         &O::profile_rank,
-        in_train},
+        of_run},
        {{.name = "--profile-counters",
          .help = "with spans or deep: sample the GPU's counters in windows (multiprocessors, "
                  "tensor pipe, DRAM); locks the GPU's clocks"},
         &O::profile_counters,
-        in_train}}};
+        of_run}}};
 }
 
 OptionGroup run_group() {
@@ -528,7 +530,7 @@ OptionGroup run_group() {
          .help = "run directory; if not given, runs/MODEL-DATE-TIME",
          .type = "DIR"},
         &O::out,
-        in_train,
+        of_run,
         Resume::refused},
        {{.name = "--log-every",
          .help = "steps per line of metrics.jsonl",
@@ -546,17 +548,17 @@ OptionGroup run_group() {
                  "only those",
          .check = whole_number()},
         &O::checkpoint_every,
-        in_train},
+        of_run},
        {{.name = "--keep-checkpoints",
          .help = "number of newest checkpoints to keep; 0: all",
          .check = whole_number()},
         &O::keep_checkpoints,
-        in_train},
+        of_run},
        {{.name = "--keep-best",
          .help = "also keep the checkpoint with the best evaluation as best.safetensors (default: "
                  "keep)"},
         &O::keep_best,
-        in_train},
+        of_run},
        {{.name = "--tensorboard",
          .help = "also write RUN/tensorboard, which TensorBoard shows while the run trains: the "
                  "metrics, and the machine every 5 s"},

@@ -1,6 +1,7 @@
 #include "tools/warpstep/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -24,10 +25,9 @@ void for_each_row(const std::function<void(const OptionRow&)>& visit) {
     for (const OptionRow& row : group.rows) visit(row);
 }
 
-// A flag that a run has can be taken back: "--nesterov,!--no-nesterov", "--no-graph,!--graph".
-std::string with_negation(const std::string& flag) {
-  return fmt::format("{},!--{}", flag,
-                     flag.starts_with("--no-") ? flag.substr(5) : "no-" + flag.substr(2));
+// A flag that a run has can be taken back: --nesterov by --no-nesterov, --no-graph by --graph.
+std::string negation_of(const std::string& flag) {
+  return "--" + (flag.starts_with("--no-") ? flag.substr(5) : "no-" + flag.substr(2));
 }
 
 // "keep_best": the name in config.json.
@@ -47,7 +47,7 @@ void declare_run_options(const Parser& parser, RunOptions& options, Commands com
       Option option = row.option;
       option.group = group.heading;
       if (std::holds_alternative<bool RunOptions::*>(row.field))
-        option.name = with_negation(option.name);
+        option.name += ",!" + negation_of(option.name);
       std::visit([&](auto field) { option.variable = &(options.*field); }, row.field);
       parser.add(option);
     }
@@ -89,6 +89,29 @@ std::vector<OptionChange> changes(const RunOptions& before, const RunOptions& no
                        row.option.name, row.resume});
   });
   return found;
+}
+
+std::vector<std::string> as_typed(const Parser& parser, const RunOptions& typed) {
+  std::vector<std::string> words;
+  for_each_row([&](const OptionRow& row) {
+    const std::string& name = row.option.name;
+    if (!parser.has(name) || !parser.given(name)) return;
+    const Json value = std::visit([&](auto field) { return Json(typed.*field); }, row.field);
+    if (value.is_boolean()) {
+      words.push_back(value.get<bool>() ? name : negation_of(name));
+      return;
+    }
+    std::vector<std::string> values;
+    for (const Json& one : value.is_array() ? value : Json::array({value}))
+      values.push_back(one.is_string() ? one.get<std::string>() : printed(one));
+    if (row.option.by_comma) values = {fmt::format("{}", fmt::join(values, ","))};
+    if (!row.option.repeats && name.starts_with("--")) words.push_back(name);
+    for (const std::string& one : values) {
+      if (row.option.repeats) words.push_back(name);
+      words.push_back(one);
+    }
+  });
+  return words;
 }
 
 // config.json

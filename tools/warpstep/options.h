@@ -125,7 +125,13 @@ struct RunOptions {
 };
 
 // Subcommands that have options of the table.
-enum Commands : unsigned { train_only = 1, eval_only = 2, explain_only = 4, sample_only = 8 };
+enum Commands : unsigned {
+  train_only = 1,
+  eval_only = 2,
+  explain_only = 4,
+  sample_only = 8,
+  try_only = 16
+};
 
 // Declares the options of the table that a subcommand has.
 void declare_run_options(const Parser& parser, RunOptions& options, Commands command);
@@ -151,6 +157,9 @@ struct OptionName {
   std::string key;   // in config.json: "batch"
 };
 std::vector<OptionName> option_names();
+
+// The options that were given to `parser`, as arguments: {"--workers", "2", "--no-nesterov"}.
+std::vector<std::string> as_typed(const Parser& parser, const RunOptions& typed);
 
 // config.json keeps all options, by their keys.
 void to_json(Json& json, const RunOptions& options);

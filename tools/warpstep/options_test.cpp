@@ -323,6 +323,7 @@ TEST(OptionTable, ParsesEveryOption) {
   const Line line(words);
   const Json parsed = line.typed;
   for (const auto& [key, value] : all_changed().items()) EXPECT_EQ(parsed[key], value) << key;
+  EXPECT_EQ(Json(Line(as_typed(line.parser, line.typed)).typed), parsed);
   // A resumed run gets all of them but --out, which is refused.
   std::erase(words, "--out");
   std::erase(words, "run");
@@ -340,6 +341,7 @@ TEST(OptionTable, TakesBackTheFlagsOfARun) {
   const Json now = merged(line.parser, line.typed, own, {}), defaults = RunOptions();
   for (const auto& [key, value] : defaults.items())
     EXPECT_EQ(now[key], value.is_boolean() ? value : all_changed()[key]) << key;
+  EXPECT_EQ(Line(as_typed(line.parser, line.typed)).parser.given(), line.parser.given());
 }
 
 TEST(OptionTable, MergesTheSettingsOfAModelOneByOne) {

@@ -1,16 +1,10 @@
 #include "tools/warpstep/repeat.h"
 
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <csignal>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -18,6 +12,7 @@
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/text.h"
+#include "tools/warpstep/child.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/summary.h"
@@ -39,39 +34,16 @@ std::vector<std::string> own_arguments() {
   return arguments;
 }
 
-// Between fork() and exec only system calls are allowed: other threads may have held any lock.
-pid_t start_process(const std::vector<std::string>& arguments) {
-  std::vector<char*> pointers;
-  for (const std::string& argument : arguments)
-    pointers.push_back(const_cast<char*>(argument.c_str()));
-  pointers.push_back(nullptr);
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child < 0) fail<Error>("--repeat: cannot start a process: {}", std::strerror(errno));
-  if (child > 0) return child;
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // no run continues alone
-  if (::getppid() != parent) ::_exit(failed);
-  ::execv("/proc/self/exe", pointers.data());
-  ::_exit(127);
-}
-
-// Its exit code; as a shell, 128 and the signal that ended it.
-int wait_for(pid_t child, const std::atomic<bool>& stop) {
+// Its exit code. `stop` ends it, once.
+int wait_for(Child child, const std::atomic<bool>& stop) {
   bool is_stopped = false;
-  int status = 0;
   for (;;) {
-    const pid_t ended = ::waitpid(child, &status, WNOHANG);
-    if (ended == child) break;
-    if (ended < 0 && errno != EINTR) return failed;
+    if (const std::optional<int> code = child.exit_code()) return *code;
     // Within half a second of a terminal's own signal this is the same request. Not SIGINT: a
     // background job of a script ignores it.
-    if (stop && !std::exchange(is_stopped, true)) ::kill(child, SIGTERM);
+    if (stop && !std::exchange(is_stopped, true)) child.end();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 std::optional<double> number_at(const Json& summary, const char* key, const char* inner = nullptr) {
@@ -139,7 +111,7 @@ int train_repeatedly(std::uint64_t times, const fs::path& out, const std::atomic
   const std::vector<std::string> arguments = own_arguments();
   for (std::uint64_t i = 1; i <= times; ++i) {
     say("run {} of {}: {}\n", i, times, (out / std::to_string(i)).string());
-    const int code = wait_for(start_process(arguments_of_run(arguments, out, i)), stop);
+    const int code = wait_for(Child(arguments_of_run(arguments, out, i)), stop);
     if (code == done && !stop) continue;
     say("--repeat: ended in run {} of {}\n", i, times);
     return code == done ? interrupted : code;

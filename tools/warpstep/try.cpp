@@ -19,6 +19,7 @@
 #include "engine/core/json_text.h"
 #include "engine/core/text.h"
 #include "engine/core/thread.h"
+#include "profiler/analysis/tables.h"
 #include "profiler/analysis/turns.h"
 #include "tools/warpstep/child.h"
 #include "tools/warpstep/command.h"
@@ -297,8 +298,11 @@ std::string less_or_more(double ratio) {
   return fmt::format("{:.1f} % {}", 100 * std::abs(ratio - 1), ratio < 1 ? "less" : "more");
 }
 
-std::string verdict(const profiler::TurnComparison& found, const std::string& change) {
-  const char* const what = found.before.samples == found.changed.samples ? "step" : "sample";
+// `items`: "samples" or "tokens".
+std::string verdict(const profiler::TurnComparison& found, const std::string& change,
+                    std::string_view items) {
+  const std::string_view what =
+      found.before.samples == found.changed.samples ? "step" : items.substr(0, items.size() - 1);
   const std::string interval =
       fmt::format("95 % interval: {} to {}", less_or_more(found.low), less_or_more(found.high));
   if (found.is_significant())
@@ -310,14 +314,15 @@ std::string verdict(const profiler::TurnComparison& found, const std::string& ch
       change, what, less_or_more(found.ratio), interval, 100 * found.smallest_change());
 }
 
-void print(const profiler::TurnComparison& found, const std::string& change) {
-  fmt::print("{}\n\n{:<20} {:>10} {:>10}\n", printable(verdict(found, change)), "mean", "before",
-             "changed");
+void print(const profiler::TurnComparison& found, const std::string& change,
+           std::string_view items) {
+  fmt::print("{}\n\n{:<20} {:>10} {:>10}\n", printable(verdict(found, change, items)), "mean",
+             "before", "changed");
   for (const Row& row : rows)
     fmt::print("{:<20} {:>10} {:>10}\n", row.name, quantity(found.before.*row.ns, Unit::ns),
                quantity(found.changed.*row.ns, Unit::ns));
-  fmt::print("{:<20} {:>10} {:>10}\n", "samples/s", grouped(1e9 / found.before.sample_ns()),
-             grouped(1e9 / found.changed.sample_ns()));
+  fmt::print("{:<20} {:>10} {:>10}\n", fmt::format("{}/s", items),
+             grouped(1e9 / found.before.sample_ns()), grouped(1e9 / found.changed.sample_ns()));
   fmt::print("{:<20} {:>10} {:>10}\n", "steps counted", grouped(found.before.steps),
              grouped(found.changed.steps));
 }
@@ -330,8 +335,8 @@ Json side_json(const profiler::TurnMeans& means) {
 }
 
 Json as_json(const profiler::TurnComparison& found, const std::string& change,
-             std::uint64_t starts) {
-  return {{"verdict", verdict(found, change)},
+             std::string_view items, std::uint64_t starts) {
+  return {{"verdict", verdict(found, change, items)},
           {"changed", found.is_significant()},
           {"ratio", found.ratio},
           {"low", found.low},
@@ -362,10 +367,11 @@ int try_change(const Parser& parser, const TryOptions& options) {
       starts.push_back(take_turns(options, change, words, folder.path(), i, stop));
     for (const Start& start : starts) pairs.push_back({&start.before, &start.changed, start.turns});
     const profiler::TurnComparison found = profiler::compare_turns(pairs, between_starts);
+    const std::string_view items = profiler::items(starts.front().before);
     if (options.json)
-      fmt::print("{}\n", printed(as_json(found, change, options.starts), 2));
+      fmt::print("{}\n", printed(as_json(found, change, items, options.starts), 2));
     else
-      print(found, change);
+      print(found, change, items);
     return done;
   } catch (const Interrupted&) {
     say("interrupted\n");

@@ -28,6 +28,7 @@
 #include "tools/warpstep/say.h"
 #include "tools/warpstep/session.h"
 #include "tools/warpstep/throughput.h"
+#include "tools/warpstep/try.h"
 
 namespace warpstep::tools {
 
@@ -401,10 +402,12 @@ void Profiling::print() const {
     for (std::size_t i = 0; i < std::min(most, analysis.findings.size()); ++i)
       print_result("  finding    {} {}: {}\n", analysis.findings[i].text,
                    analysis.findings[i].evidence, analysis.findings[i].advice);
+    print_result("{}", line_that_tries(analysis, run_));
     return;
   }
   write_atomically(run_ / "report.html", profiler::html_report(session, analysis));
-  print_result("\n{}", profiler::terminal_report(session, analysis));
+  print_result("\n{}{}", profiler::terminal_report(session, analysis),
+               line_that_tries(analysis, run_));
   print_result("  wrote      {}/report.html\n", run_.string());
 }
 

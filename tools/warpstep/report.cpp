@@ -7,15 +7,14 @@
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
-#include "engine/core/text.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/export/export.h"
 #include "tools/warpstep/command.h"
 #include "tools/warpstep/json.h"
-#include "tools/warpstep/options.h"
 #include "tools/warpstep/profiling.h"
 #include "tools/warpstep/ranks_of_job.h"
 #include "tools/warpstep/say.h"
+#include "tools/warpstep/try.h"
 
 namespace warpstep::tools {
 namespace {
@@ -72,21 +71,6 @@ void write_page(const ReportOptions& options, const ProfiledRun& run,
   say("wrote {}\n", page.string());
 }
 
-// "warpstep try RUN --workers 3" for the first advice that is an option which it has; empty: none.
-std::string command_that_tries(const profiler::Analysis& analysis, const ProfiledRun& run) {
-  std::error_code none;
-  if (!std::filesystem::exists(run.directory() / "config.json", none)) return {};
-  const Parser parser;
-  RunOptions unused;
-  declare_run_options(parser, unused, try_only);
-  for (const profiler::Finding& finding : analysis.findings) {
-    const std::string name = finding.flag.substr(0, finding.flag.find(' '));
-    if (!name.starts_with("--") || finding.outside_steps || !parser.has(name)) continue;
-    return fmt::format("warpstep try {} {}", shell_word(run.directory().string()), finding.flag);
-  }
-  return {};
-}
-
 int report(const ReportOptions& options) {
   const ProfiledRun run = open_profiled_run(options.run);
   check_output(page_path(options, run), run);
@@ -99,8 +83,7 @@ int report(const ReportOptions& options) {
     fmt::print("{}\n", printed(as_json(run.session, analysis), 2));
   } else {
     fmt::print("{}", profiler::terminal_report(run.session, analysis, {.depth = options.depth}));
-    if (const std::string command = command_that_tries(analysis, run); !command.empty())
-      fmt::print("To measure what that changes: {}\n", command);
+    fmt::print("{}", line_that_tries(analysis, run.directory()));
   }
   write_page(options, run, analysis);
   return done;

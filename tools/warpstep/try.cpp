@@ -1,6 +1,8 @@
 // Two processes train the same run, one of them with the change. While one computes the other is
 // stopped, so that both meet the same machine: what other programs, clocks and the host's other
 // machines do for longer than two turns slows down both. compare_turns() has the statistics.
+#include "tools/warpstep/try.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -441,4 +443,22 @@ const Command try_command("try", "measure what a changed option does to a run's 
                           declare_try);
 
 }  // namespace
+
+std::string line_that_tries(const profiler::Analysis& analysis, const std::filesystem::path& run) {
+  std::error_code none;
+  if (!std::filesystem::exists(run / "config.json", none) ||
+      std::filesystem::exists(run / "ranks", none))  // of several processes
+    return {};
+  const Parser parser;
+  RunOptions unused;
+  declare_run_options(parser, unused, try_only);
+  for (const profiler::Finding& finding : analysis.findings) {
+    const std::string name = finding.flag.substr(0, finding.flag.find(' '));
+    if (name.starts_with("--") && !finding.outside_steps && parser.has(name))
+      return fmt::format("To measure what that changes: warpstep try {} {}\n",
+                         shell_word(run.string()), finding.flag);
+  }
+  return {};
+}
+
 }  // namespace warpstep::tools

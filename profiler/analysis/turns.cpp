@@ -69,8 +69,8 @@ std::vector<double> log_ratios(const LivePair& start, TurnComparison& result) {
   }
   if (ratios.size() < least_pairs)
     fail<DataError>(
-        "{} of {} pairs of turns have whole steps of both sides, and {} are needed: the turns are "
-        "too short for these steps",
+        "{} of {} pairs of turns have whole steps of both sides, and {} are needed: give longer or "
+        "more turns",
         ratios.size(), start.turns.size() / 2, least_pairs);
   return ratios;
 }

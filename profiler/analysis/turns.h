@@ -53,7 +53,7 @@ struct TurnComparison {
 // Its interval is the moderated t of compare_statistics.h with one group: the levels' variance,
 // pooled with what is known before: `between_starts`, the sd of the logarithm that two equal
 // processes differ by throughout (placement in memory), and the spread of the pairs.
-// DataError if fewer than 3 pairs of one start count: the turns are too short for the steps.
+// DataError if fewer than 3 pairs of one start count.
 TurnComparison compare_turns(const std::vector<LivePair>& starts, double between_starts);
 
 // The Hodges-Lehmann estimate of a centre; 0 of none.

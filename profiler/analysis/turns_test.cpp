@@ -139,8 +139,8 @@ TEST(Turns, RefuseTurnsShorterThanSteps) {
     FAIL();
   } catch (const DataError& error) {
     EXPECT_STREQ(error.what(),
-                 "0 of 6 pairs of turns have whole steps of both sides, and 3 are needed: the "
-                 "turns are too short for these steps");
+                 "0 of 6 pairs of turns have whole steps of both sides, and 3 are needed: give "
+                 "longer or more turns");
   }
 }
 

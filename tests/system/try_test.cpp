@@ -106,7 +106,9 @@ TEST_F(Try, SaysWhyASideFailed) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the run with --model-option heads=3 ended with code 2: "),
                                HasSubstr("heads")));
   const Ended missing = run(tried("--turns", "3", "--program", "/no/such/program"));
-  EXPECT_THAT(missing.err, HasSubstr("the run with /no/such/program ended with code 127"));
+  EXPECT_THAT(
+      missing.err,
+      HasSubstr("the run with /no/such/program ended with code 127: it cannot be executed"));
   EXPECT_THAT(left_in_folder(), testing::IsEmpty());
 }
 

@@ -219,6 +219,7 @@ class Side {
     std::string text = read_file(log_);
     while (!text.empty() && text.back() == '\n') text.pop_back();
     text.erase(0, text.rfind('\n') + 1);
+    if (text.empty()) text = *code == 127 ? "it cannot be executed" : "without a message";
     fail<Error>("{} ended with code {}: {}", what_, *code, printable(text));
   }
   void wait(double seconds) const {

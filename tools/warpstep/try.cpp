@@ -312,8 +312,8 @@ std::string verdict(const profiler::TurnComparison& found, const std::string& ch
     return fmt::format("With {} a {} takes {} time ({}).", change, what, less_or_more(found.ratio),
                        interval);
   return fmt::format(
-      "No difference is certain: with {} a {} takes {} time ({}). These turns show changes from "
-      "{:.1f} % on; more --starts show smaller ones.",
+      "No significant difference: with {} a {} takes {} time ({}). These turns can show changes of "
+      "{:.1f} % or more; more --starts can show smaller ones.",
       change, what, less_or_more(found.ratio), interval, 100 * found.smallest_change());
 }
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -364,11 +365,15 @@ int try_change(const Parser& parser, const TryOptions& options) {
   const Folder folder(options);
   write_atomically(folder.path() / "config.json", printed(endless(config, parser), 2));
   try {
-    std::vector<Start> starts;
+    std::deque<Start> starts;
     std::vector<profiler::LivePair> pairs;
-    for (std::uint64_t i = 1; i <= options.starts; ++i)
-      starts.push_back(take_turns(options, change, words, folder.path(), i, stop));
-    for (const Start& start : starts) pairs.push_back({&start.before, &start.changed, start.turns});
+    for (std::uint64_t i = 1; i <= options.starts; ++i) {
+      const Start& start =
+          starts.emplace_back(take_turns(options, change, words, folder.path(), i, stop));
+      pairs.push_back({&start.before, &start.changed, start.turns});
+      say("start {} of {}: {} time\n", i, options.starts,
+          less_or_more(profiler::compare_turns({pairs.back()}, between_starts).ratio));
+    }
     const profiler::TurnComparison found = profiler::compare_turns(pairs, between_starts);
     const std::string_view items = profiler::items(starts.front().before);
     if (options.json)

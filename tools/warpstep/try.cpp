@@ -92,7 +92,7 @@ std::string text_of_change(const Parser& parser, const TryOptions& options, cons
 }
 
 // The run's configuration without an end, and without what would happen between its steps. Its mean
-// and deviation are given, not measured again, unless the data are others.
+// and deviation are given, not measured again, unless the pixels are others.
 Json endless(Json config, const Parser& parser) {
   Json& options = config["options"];
   for (const char* const key :
@@ -102,7 +102,9 @@ Json endless(Json config, const Parser& parser) {
   options["epochs"] = 1'000'000'000;
   options["eval_first"] = "off";
   options["keep_best"] = false;
-  if (!parser.given("--data")) config.erase("measured");
+  const bool has_other_pixels =
+      parser.given("--data") || parser.given("--transforms") || parser.given("--alpha");
+  if (!has_other_pixels) config.erase("measured");
   return config;
 }
 
@@ -238,15 +240,15 @@ class Side {
   Child child_;
 };
 
-struct Start {
+struct TakenTurns {
   profiler::Session before, changed;
   std::vector<profiler::Turn> turns;
 };
 
 // Both processes are started, take their turns and end.
-Start take_turns(const TryOptions& options, const std::string& change,
-                 const std::vector<std::string>& words, const fs::path& folder,
-                 std::uint64_t number, const std::atomic<bool>& stop) {
+TakenTurns take_turns(const TryOptions& options, const std::string& change,
+                      const std::vector<std::string>& words, const fs::path& folder,
+                      std::uint64_t number, const std::atomic<bool>& stop) {
   const std::vector<std::string> command{
       "warpstep", "train", "--config", (folder / "config.json").string(), "--dist", "none"};
   std::vector<std::string> with_change = command;
@@ -276,15 +278,15 @@ Start take_turns(const TryOptions& options, const std::string& change,
                              : std::clamp(steps_of_turn * step_ms / 1000, least_turn, most_turn);
   say("start {} of {}: {} turns of {:.2g} s per side\n", number, options.starts, options.turns,
       seconds);
-  Start start;
+  TakenTurns taken;
   for (std::uint64_t pair = 0; pair < options.turns; ++pair)
     for (const bool is_changed : {pair % 2 == 1, pair % 2 == 0})
-      start.turns.push_back((is_changed ? changed : before).take_turn(seconds, is_changed));
+      taken.turns.push_back((is_changed ? changed : before).take_turn(seconds, is_changed));
   before.end();
   changed.end();
-  start.before = before.session();
-  start.changed = changed.session();
-  return start;
+  taken.before = before.session();
+  taken.changed = changed.session();
+  return taken;
 }
 
 struct Row {
@@ -365,10 +367,10 @@ int try_change(const Parser& parser, const TryOptions& options) {
   const Folder folder(options);
   write_atomically(folder.path() / "config.json", printed(endless(config, parser), 2));
   try {
-    std::deque<Start> starts;
+    std::deque<TakenTurns> starts;
     std::vector<profiler::LivePair> pairs;
     for (std::uint64_t i = 1; i <= options.starts; ++i) {
-      const Start& start =
+      const TakenTurns& start =
           starts.emplace_back(take_turns(options, change, words, folder.path(), i, stop));
       pairs.push_back({&start.before, &start.changed, start.turns});
       say("start {} of {}: {} time\n", i, options.starts,

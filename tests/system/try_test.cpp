@@ -96,6 +96,12 @@ TEST_F(Try, GivesTheChangedSideItsVariablesAndKeepsTheRuns) {
   EXPECT_TRUE(dynamic("changed"));
   EXPECT_FALSE(dynamic("before"));
   EXPECT_EQ(read_json(kept + "/1/before/summary.json")["outcome"], "interrupted");
+  const Json turns = read_json(kept + "/1/turns.json");
+  ASSERT_EQ(turns.size(), 10U);
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    EXPECT_EQ(turns[i]["side"], i % 4 == 1 || i % 4 == 2 ? "changed" : "before");
+    EXPECT_LT(turns[i]["begin_ns"], turns[i]["end_ns"]);
+  }
   EXPECT_EQ(run(tried("--turns", "3", "--batch", "8", "--keep", kept)).exit_code, 2)
       << "it is not empty";
 }

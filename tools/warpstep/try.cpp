@@ -282,6 +282,12 @@ TakenTurns take_turns(const TryOptions& options, const std::string& change,
   for (std::uint64_t pair = 0; pair < options.turns; ++pair)
     for (const bool is_changed : {pair % 2 == 1, pair % 2 == 0})
       taken.turns.push_back((is_changed ? changed : before).take_turn(seconds, is_changed));
+  Json turns = Json::array();
+  for (const profiler::Turn& turn : taken.turns)
+    turns.push_back({{"side", turn.is_changed ? "changed" : "before"},
+                     {"begin_ns", turn.begin_ns},
+                     {"end_ns", turn.end_ns}});
+  write_atomically(place / "turns.json", printed(turns, 1) + "\n");
   before.end();
   changed.end();
   taken.before = before.session();

@@ -190,6 +190,12 @@ def test_a_broken_run_is_named(trained, tmp_path):
                 read(warpstep.open_run(folder))
     (folder / "metrics.jsonl").write_bytes(b'{"kind":"step","text":"\xe2\x80\xa8"}\n{"kind":"ep')
     assert warpstep.open_run(folder).kinds == ["step"]
+    (folder / "session.prof").write_bytes(b"?")
+    with pytest.raises(warpstep.DataError, match=re.escape(str(folder / "session.prof"))):
+        assert warpstep.open_run(folder).session
+    for name in ("summary.json", "metrics.jsonl"):  # as of a run that has only begun
+        (folder / name).unlink()
+    assert warpstep.open_run(folder).summary == {} and warpstep.open_run(folder).kinds == []
 
 
 def test_a_broken_configuration_is_named(trained, tmp_path):
@@ -209,9 +215,11 @@ def test_a_broken_configuration_is_named(trained, tmp_path):
 
 
 def test_without_pandas_tables_are_arrays(trained):
-    program = ("import sys; sys.modules['pandas'] = None; import warpstep, numpy as np\n"
+    program = ("import sys; sys.modules['pandas'] = None; import warpstep, warpstep.run, numpy as np\n"
                f"t = warpstep.open_run({str(trained)!r}).metrics('evaluation')\n"
-               "assert isinstance(t['loss'], np.ndarray) and t['loss'].dtype == float and len(t['step']) == 2")
+               "assert isinstance(t['loss'], np.ndarray) and t['loss'].dtype == float and len(t['step']) == 2\n"
+               "t = warpstep.run.table([{'a': 1, 'b': True}, {'c': 'x'}])\n"
+               "assert t['a'][0] == 1 and np.isnan(t['a'][1]) and list(t['b']) == [True, None] and list(t['c']) == [None, 'x']")
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -237,7 +245,8 @@ def test_predict_gives_the_logits_of_eval(trained, pngs, tmp_path):
     assert model.predict([]).probabilities.shape == (0, len(model.classes))
     tensor = next(iter(warpstep.Loader(pngs, 10, split="test", shuffle=False))).images  # any array, not of NumPy alone
     np.testing.assert_allclose(model.predict(tensor).probabilities, expected[:10], atol=1e-6)
-    for options, match in (({"image": (32, 32)}, "image (32, 32)"), ({"image": (0, 32, 3)}, "image (0, 32, 3)"),
+    for options, match in (({"image": (32, 32)}, "image (32, 32)"), ({"image": ()}, "image ()"),
+                           ({"image": (0, 32, 3)}, "image (0, 32, 3)"),
                            ({"image": 32}, "image 32: is (height, width, channels)"), ({"batch": 0}, "batch 0"),
                            ({"batch": 1 << 62}, f"batch {1 << 62}: must be from 1 to 1048576"),
                            ({"threads": -1}, "threads -1"), ({"threads": 4097}, "threads 4097: must be from 0 to 4096"),
@@ -259,6 +268,7 @@ def test_images_of_other_channels_need_a_conversion_not_a_size(trained):
         model = warpstep.Model(trained, device="cpu", **options)
         for images, image, shape, advice in ((rgba, "0 has 4 channels", "32x32x4", fix),
                                              ([rgba], "0 has 4 channels", "32x32x4", fix),
+                                             (gray, "0 has 1 channel", "32x32x1", fix),
                                              ([rgba[:, :, :3], gray], "1 has 1 channel", "32x32x1", fix),
                                              (np.zeros((2, 3, 32, 32), np.uint8), "0 has 32 channels", "3x32x32",
                                               "; put the channels last: image.transpose(1, 2, 0)")):
@@ -269,6 +279,9 @@ def test_images_of_other_channels_need_a_conversion_not_a_size(trained):
 
 def test_images_that_are_none_are_refused(trained):
     model = warpstep.Model(trained, device="cpu")
+    for shape in ((32,), (1, 1, 32, 32, 3)):
+        with pytest.raises(warpstep.ShapeError, match=re.escape(f"[height, width, channels], not {list(shape)}")):
+            model.predict([np.zeros(shape, np.uint8)])
     for images in (None, 3, np.uint8(3)):
         with pytest.raises(warpstep.UsageError, match=re.escape(f"images {images!r}: give uint8 arrays")):
             model.predict(images)
@@ -281,6 +294,28 @@ def test_images_without_pixels_are_refused(trained):
             match = f"image 1 is {'x'.join(map(str, shape))} (height x width x channels): it has no pixels"
             with pytest.raises(warpstep.ShapeError, match=re.escape(match)):
                 model.predict([np.zeros((32, 32, 3), np.uint8), np.zeros(shape, np.uint8)])
+
+
+def test_a_run_may_be_called_as_a_model(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, "resnet18")
+    assert warpstep.Model("resnet18", device="cpu").classes == warpstep.Model(trained, device="cpu").classes
+
+
+def test_a_run_predicts_by_the_transforms_of_its_evaluation(trained, tmp_path):
+    weights, path = warpstep.load_weights(trained), tmp_path / "w.safetensors"
+    config = json.loads(weights.metadata["warpstep.config"])
+    image = np.full((40, 50, 3), 128, np.uint8)
+    for eval_transforms, transforms, resizes in (("resize=32,centre-crop=32", "flip", True), ("auto", "flip", False),
+                                                 ("none", "resize=32,centre-crop=32", False)):
+        config["options"].update(eval_transforms=eval_transforms, transforms=transforms)
+        warpstep.save_weights(path, weights, metadata={**weights.metadata, "warpstep.config": json.dumps(config)})
+        model = warpstep.Model(path, device="cpu")
+        if resizes:
+            assert len(model.predict(image).classes) == 1
+        else:
+            with pytest.raises(warpstep.ShapeError, match="image 0 is 40x50x3"):
+                model.predict(image)
 
 
 def test_a_name_that_is_neither_a_run_nor_a_model_has_a_suggestion(tmp_path):

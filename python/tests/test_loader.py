@@ -40,6 +40,8 @@ def test_gives_every_image_and_label_in_order(arrays):
     assert batches[0][0].dtype == np.uint8 and batches[0][1].dtype == np.int64
     assert len(batches[-1][0]) == len(batches[-1][1]) == 5  # the rest
     assert len(epoch_of(warpstep.Loader(folder, 8, drop_last=True))) == 6
+    for layout, shape in (("NHWC", (8, 6, 3)), ("NCHW", (3, 8, 6))):
+        assert warpstep.Loader(folder, 8, layout=layout).image_shape == shape
 
 
 def test_ranks_hold_the_parts_of_each_batch(arrays):
@@ -144,6 +146,16 @@ def test_a_loop_after_break_is_the_next_epoch(arrays):
         next(old)
 
 
+def test_seek_ends_the_loop_before_and_begins_the_next_one(arrays):
+    loader = warpstep.Loader(arrays[0], 8)
+    old = iter(loader)
+    next(old)
+    loader.seek(0, 4)
+    with pytest.raises(warpstep.UsageError, match=r"or by seek\(\)"):
+        next(old)
+    assert len(epoch_of(loader)) == 3 and loader.position == (1, 0)
+
+
 def test_a_loop_that_gave_no_batch_does_not_count(arrays):
     loader = warpstep.Loader(arrays[0], 8, step=2)
     iter(loader)
@@ -200,6 +212,9 @@ def test_wrong_arguments_are_named(arrays):
     for argument, value in (("mean", 0.5), ("std", 0.25), ("mean", "0.5"), ("std", [None])):
         with pytest.raises(warpstep.UsageError, match=re.escape(f"{argument} {value!r}: give one number per channel")):
             warpstep.Loader(arrays[0], dtype="float32", **{argument: value})
+    for argument, value, names in (("dtype", "float16", "'uint8' or 'float32'"), ("layout", "CHW", "'NHWC' or 'NCHW'")):
+        with pytest.raises(warpstep.UsageError, match=f"^{argument} '{value}': use {names}$"):
+            warpstep.Loader(arrays[0], **{argument: value})
     with pytest.raises(warpstep.UsageError, match="path 5: give the path"):
         warpstep.Loader(5)
     with pytest.raises(warpstep.UsageError, match="convert 3: give a function"):
@@ -233,8 +248,11 @@ def test_refusals_name_the_fix(arrays, tmp_path):
         warpstep.Loader(arrays[0], 64, drop_last=True)
     closed = warpstep.Loader(arrays[0])
     closed.close()
-    with pytest.raises(warpstep.UsageError, match="closed"):
-        epoch_of(closed)
+    with warpstep.Loader(arrays[0]) as left:
+        next(iter(left))
+    for loader in (closed, left):
+        with pytest.raises(warpstep.UsageError, match="closed"):
+            epoch_of(loader)
 
 
 def test_broken_files_fail_or_are_left_out(pngs, tmp_path):

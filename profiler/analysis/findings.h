@@ -126,6 +126,8 @@ constexpr double bytes_pixels = 0.3;     // copying bytes over making numbers on
 
 // Whether --tier mapped would keep decoded images that are decoded each time now, and they fit.
 bool can_keep_decoded(const Facts& facts);
+// Whether the run ends before most samples come again, so that it gains little from what is kept.
+bool reads_once(const Facts& facts);
 
 // "warpstep data pack shapes shapes-packed --decode"; nothing when the set cannot be packed, or
 // has been.

@@ -135,12 +135,7 @@ std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model) {
 
 // Nothing is read or decoded from the second epoch on.
 std::optional<RemedyChoice> keep_decoded(const Facts& facts, const LoaderModel& model) {
-  if (!can_keep_decoded(facts)) return std::nullopt;
-  const Json& loader = facts.session.loader;
-  const double epoch = fields::number(loader, "steps_per_epoch"),
-               given = fields::number(facts.options, "steps"),
-               planned = given > 0 ? given : epoch * fields::number(facts.options, "epochs");
-  if (planned > 0 && planned < 2 * epoch) return std::nullopt;  // it would hardly be read again
+  if (!can_keep_decoded(facts) || reads_once(facts)) return std::nullopt;
   const LoaderView& view = facts.analysis.loader;
   return RemedyChoice{
       "--tier mapped", "use --tier mapped: from the second epoch on decoded images are in memory",
@@ -156,6 +151,13 @@ bool can_keep_decoded(const Facts& facts) {
   if (setting(facts, "tier") != "decoded" || setting(facts, "encoding") == "pixels") return false;
   if (facts.option("tier") != "decoded" && !stores_pixels(facts)) return false;
   return fields::flag(facts.session.loader, "fits_mapped", true);
+}
+
+bool reads_once(const Facts& facts) {
+  const double epoch = fields::number(facts.session.loader, "steps_per_epoch"),
+               given = fields::number(facts.options, "steps"),
+               planned = given > 0 ? given : epoch * fields::number(facts.options, "epochs");
+  return planned > 0 && planned < 2 * epoch;
 }
 
 std::optional<std::string> pack_command(const Facts& facts) {

@@ -47,7 +47,7 @@ void find_faults_in_set(const Facts& facts, std::vector<Finding>& findings) {
           quantity(off_ns / view.work_ns, Unit::share))};
   // A fault also reads neighbours, which is better where these are still there when it is their
   // turn.
-  if (can_keep_decoded(facts)) {
+  if (can_keep_decoded(facts) && !reads_once(facts)) {
     finding.flag = "--tier mapped";
     finding.advice = "use --tier mapped: from the second epoch on decoded images are in memory";
   } else {

@@ -325,12 +325,20 @@ std::optional<double> available_bytes(const Session& session) {
   return std::nullopt;
 }
 
-double pressure_on_run(const Contention& found) {
+namespace {
+
+// Whether the process itself shows no shortage: no faults, no limit that was hit, much memory left.
+bool has_plenty(const Contention& found) {
   constexpr double some_faults = 10, much_left = 1 << 30;  // per second; bytes
-  const bool has_plenty = found.available_bytes && *found.available_bytes >= much_left &&
-                          found.limit_hits_per_s.value_or(0) <= 0 && found.major_faults_per_s &&
-                          *found.major_faults_per_s < some_faults;
-  return found.is_machines_pressure && has_plenty ? 0 : found.memory_pressure.value_or(0);
+  return found.available_bytes && *found.available_bytes >= much_left &&
+         found.limit_hits_per_s.value_or(0) <= 0 && found.major_faults_per_s &&
+         *found.major_faults_per_s < some_faults;
+}
+
+}  // namespace
+
+double pressure_on_run(const Contention& found) {
+  return found.is_machines_pressure && has_plenty(found) ? 0 : found.memory_pressure.value_or(0);
 }
 
 bool is_short_of_memory(const Contention& found) {
@@ -341,7 +349,7 @@ bool is_short_of_memory(const Contention& found) {
       found.limit_hits_per_s.value_or(0) > 0 && found.memory_limit_bytes &&
       found.memory_used_bytes.value_or(0) >= nearly_full * *found.memory_limit_bytes;
   return pressure_on_run(found) >= least_pressure ||
-         found.swapped_pages_per_s.value_or(0) >= least_swapped ||
+         (found.swapped_pages_per_s.value_or(0) >= least_swapped && !has_plenty(found)) ||
          (limited && found.major_faults_per_s.value_or(0) >= least_faults);
 }
 

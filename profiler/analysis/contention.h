@@ -116,7 +116,7 @@ bool has_low_priority(const Session& session);
 std::optional<double> available_bytes(const Session& session);
 
 // Of 1; 0 where all that is known is the machine's, and the process itself shows no shortage: no
-// faults, no limit that was hit, much memory left.
+// faults, no limit that was hit, much memory left. What the machine swaps is other groups' then.
 double pressure_on_run(const Contention& found);
 
 // Whether the kernel reclaimed or read back pages that the run needs: pressure of 5 % of the time,

@@ -60,6 +60,11 @@ TEST(FindShortMemory, IsNotThatOfOtherGroups) {
   lost.available_bytes = 20.0 * (1 << 30);
   lost.is_machines_pressure = false;
   EXPECT_TRUE(c.finding("short-memory"));
+  lost.memory_pressure.reset();
+  lost.swapped_pages_per_s = 1000;  // which is only known of the machine
+  EXPECT_FALSE(c.finding("short-memory"));
+  lost.major_faults_per_s.reset();
+  EXPECT_TRUE(c.finding("short-memory"));
 }
 
 // A session of a second, in ten steps as a rule, with twenty samples of the process's own memory.

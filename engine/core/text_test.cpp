@@ -171,5 +171,10 @@ TEST(JsonShape, CountsKeysOfEachObject) {
   EXPECT_EQ(shape.compared, 0U + 1 + 2 + 1);
 }
 
+TEST(JsonShape, OfWhatIsNotJson) {
+  EXPECT_EQ(json_shape("]}{[", 64).depth, 2U);  // of which nothing was open
+  EXPECT_EQ(json_shape(std::string(1000, '['), 64).depth, 65U);
+}
+
 }  // namespace
 }  // namespace warpstep

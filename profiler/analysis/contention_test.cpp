@@ -62,9 +62,24 @@ TEST(Contention, IsAMeanOverTheWindowsByTime) {
   EXPECT_NEAR(found.throttled_ns, 7e8, 1);
   EXPECT_NEAR(*found.switches_per_s, 200, 1e-6);
   EXPECT_NEAR(*found.memory_pressure, 0.05, 1e-9);
+  EXPECT_FALSE(found.is_machines_pressure);
   EXPECT_EQ(found.memory_limit_bytes, 64);
   EXPECT_EQ(found.team_cpus, 1);
   EXPECT_FALSE(found.major_faults_per_s || found.swapped_pages_per_s || found.others_share);
+}
+
+TEST(Contention, ThePressureOfAMachineWithPlentyIsNotTheRuns) {
+  SessionBuilder builder = half_seconds();
+  for (const double at : {1e6, 1.5e6, 2e6})
+    builder.sample("memory pressure %", at, 50)
+        .sample("memory available bytes", at, 20.0 * (1 << 30))
+        .sample("major faults/s", at, 0);
+  const Session session = builder.build();
+  Contention found = contention(session);
+  EXPECT_NEAR(*found.memory_pressure, 0.5, 1e-9);
+  EXPECT_EQ(pressure_on_run(found), 0);
+  found.available_bytes = 1 << 20;
+  EXPECT_EQ(pressure_on_run(found), *found.memory_pressure);
 }
 
 TEST(Contention, OthersAreCountedOnTheAllowedCores) {

@@ -57,6 +57,9 @@ TEST(FindOtherPrograms, SaysThatTheRunYieldsToThem) {
   EXPECT_THAT(finding->advice, HasSubstr("stop them"));
   stamp["scheduling"] = {{"policy", "idle"}};
   EXPECT_THAT(c.finding("other-programs")->evidence, ::testing::StartsWith("policy idle; "));
+  stamp["scheduling"] = {{"nice", 5}, {"policy", "batch"}};
+  EXPECT_THAT(c.finding("other-programs")->evidence,
+              ::testing::StartsWith("nice 5, policy batch; "));
   for (const Json& before : {Json{{"nice", -5}}, Json{{"policy", "fifo"}, {"nice", 5}}, Json()}) {
     stamp["scheduling"] = before;
     EXPECT_THAT(c.finding("other-programs")->text, Not(HasSubstr("before"))) << before;

@@ -319,7 +319,17 @@ TEST(DeviceFindings, SmallBatchesOfAnUpdateOnTheHost) {
   EXPECT_THAT(finding->evidence, HasSubstr("500 us of 1.00 ms per step (50.0 %), 400 us of it"));
   EXPECT_DOUBLE_EQ(finding->gain_least_ns, 5e4);
   EXPECT_DOUBLE_EQ(finding->gain_most_ns, 25e4);
-  c.analysis.work.calls[0].bound = c.analysis.work.calls[1].bound = "compute";
+  CallRow &forward = c.analysis.work.calls[0], &gradient = c.analysis.work.calls[1];
+  forward.op = "conv";  // whose weights have as many bytes
+  forward.inputs = "bf16 2x8x8x128, bf16 128x8x4x128";
+  gradient.op = "conv.wgrad";
+  EXPECT_DOUBLE_EQ(c.finding("tiny-batch")->gain_most_ns, 25e4);
+  gradient.layer = "other";  // whose forward call, and thus its weights, are not known
+  EXPECT_FALSE(c.finding("tiny-batch"));
+  forward.bytes /= 4;  // fewer than the weights
+  EXPECT_DOUBLE_EQ(c.finding("tiny-batch")->gain_most_ns, 25e4);
+  gradient.layer = forward.layer;
+  forward.bound = gradient.bound = "compute";
   EXPECT_FALSE(c.finding("tiny-batch"));
 }
 

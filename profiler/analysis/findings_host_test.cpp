@@ -354,6 +354,16 @@ TEST(HostFindings, ArithmeticIn32BitsOnACpuThatHasBf16) {
   EXPECT_FALSE(found("AVX-512 with AVX512_BF16", "bf16", "compute", 0.4));
   EXPECT_FALSE(found("AVX-512", "fp32", "compute", 0.4));
   EXPECT_FALSE(found("AVX2 by WARPSTEP_CPU_ISA, of AVX-512 with AMX", "fp32", "compute", 0.4));
+  for (const char* const device : {"cuda", "ref"}) {
+    Case other(std::string(device) == "cuda");
+    other.builder.raw().stamp["cpu"]["instruction_set"] = "AVX-512 with AMX";
+    other.options()["precision"] = "fp32";
+    other.options()["device"] = device;
+    other.analysis.work.calls = {{.op = "linear", .share = 0.9, .bound = "compute"}};
+    EXPECT_FALSE(other.finding("half-precision")) << device;
+    other.options()["device"] = "cpu";
+    EXPECT_EQ(other.finding("half-precision").has_value(), std::string(device) == "ref");
+  }
 }
 
 TEST(HostFindings, ThreadsThatSpinOnCoresOfWorkers) {

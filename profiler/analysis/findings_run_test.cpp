@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "profiler/analysis/testing_findings.h"
@@ -44,21 +46,23 @@ TEST(OutsideWaits, AreFoundWhereTheWindowHasNone) {
   EXPECT_EQ(findings[0].flag, "") << "recording saves nothing";
 }
 
-// What the CPUs 0 and 1, of which the run uses a tenth, were busy with in the first 4 s.
+// What the CPUs 0 and 1, of which the run uses a tenth, were busy with until the 196th step, and
+// that they were not afterwards.
 void add_busy_cores(double percent, Case& c) {
   c.builder.raw().stamp["affinity"] = "0-1";
   c.analysis.contention.affinity_cores = 2;
   for (double at_us = 1e5; at_us < 4e6; at_us += 1e5)
     for (const char* const metric : {"cpu 0 %", "cpu 1 %", "process cpu %"})
-      c.builder.sample(metric, at_us, metric[0] == 'p' ? 20 : percent);
+      c.builder.sample(metric, at_us, metric[0] == 'p' ? 20 : at_us < 2.45e6 ? percent : 10);
 }
 
 // Workers that have no core are late, whichever file they read.
 TEST(OutsideWaits, AreBlamedOnNoFilesWhereTheRunLackedCores) {
-  const auto text = [](double busy) {
+  const auto text = [](double busy, bool gpu = false) {
     Case c = with_waits([](std::uint64_t step) { return step > 180 && step <= 196 ? 135e3 : 0.0; });
     c.builder.raw().loader["slowest_samples"] = {{{"name", "a.png"}, {"ns", 3e7}}};
     add_busy_cores(busy, c);
+    if (gpu) c.builder.gpu();
     const auto finding = c.finding("outside-waits");
     return finding->evidence + "; " + finding->advice;
   };
@@ -68,16 +72,21 @@ TEST(OutsideWaits, AreBlamedOnNoFilesWhereTheRunLackedCores) {
   EXPECT_THAT(text(100), Not(HasSubstr("a.png")));
   EXPECT_THAT(text(15), HasSubstr("a.png"));
   EXPECT_THAT(text(15), Not(HasSubstr("programs")));
+  EXPECT_THAT(text(100, true), HasSubstr("a.png"));
 }
 
 TEST(SlowerLater, IsNotForTheClocksWhereTheRunLackedCoresAllTheTime) {
-  const auto advice = [](double busy) {
+  const auto advice = [](double busy, bool gpu = false, bool in_kernels = true) {
     Case c = with_waits([](std::uint64_t) { return 0.0; }, 1500);
     add_busy_cores(busy, c);
+    if (gpu) c.builder.gpu();
+    for (Step& step : c.builder.raw().steps)
+      if (!in_kernels) std::swap(step.kernels_ns, step.cpu_ns);
     return c.finding("slower-later")->advice;
   };
   EXPECT_THAT(advice(100), HasSubstr("run where cores are free"));
-  EXPECT_THAT(advice(15), HasSubstr("look at clocks"));
+  for (const std::string& other : {advice(15), advice(100, true), advice(100, false, false)})
+    EXPECT_THAT(other, HasSubstr("look at clocks"));
 }
 
 // Others make the later steps slower, too: few of these wait.

@@ -305,6 +305,8 @@ TEST(Trust, TellsOfAQuotaAndOfShortMemory) {
   memory.sample("memory pressure %", 50, 1);
   EXPECT_THAT(trust_of(memory).notes, Contains(HasSubstr("waited for it 1.0 %")));
   EXPECT_TRUE(trust_of(memory).is_disturbed);
+  memory.sample("memory available bytes", 50, 20.0 * (1 << 30)).sample("major faults/s", 50, 0);
+  EXPECT_FALSE(trust_of(memory).is_disturbed) << "other groups waited";
 }
 
 TEST(Trust, TellsOfCallsAboveTheMeasuredPeak) {

@@ -86,6 +86,18 @@ TEST(Sentence, HasACapitalAndAFullStop) {
   EXPECT_EQ(sentence(""), "");
 }
 
+TEST(MachineFacts, HaveThePriorityOfTheProcess) {
+  Session session = testing::cpu_example().session;
+  const auto scheduling = [&] {
+    for (const auto& [what, text] : machine_facts(session))
+      if (what == "scheduling") return text;
+    return std::string("none");
+  };
+  EXPECT_EQ(scheduling(), "none");
+  session.stamp["scheduling"] = {{"nice", 10}, {"policy", "batch"}};
+  EXPECT_EQ(scheduling(), "nice 10, policy batch");
+}
+
 TEST(Trust, SaysWhatWasLost) {
   Analysis analysis;
   EXPECT_EQ(trust_line(analysis), "Recording cost 0.0 % of a step (0 ns); nothing was lost.");

@@ -51,8 +51,7 @@ std::string Stopwatch::why_not(const Enqueue& enqueue) {
     wait();
     throw;
   } catch (const DeviceError& error) {
-    // A library's error may not say that the runtime had no memory for it.
-    const bool lacks_memory = cudaGetLastError() == cudaErrorMemoryAllocation;
+    const bool lacks_memory = cudaGetLastError() == cudaErrorMemoryAllocation || is_nearly_full();
     wait();
     if (lacks_memory) fail<OutOfDeviceMemory>("{}", error.what());
     return error.what();

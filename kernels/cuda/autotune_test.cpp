@@ -113,12 +113,18 @@ TEST(FirstToRun, ALackOfMemoryIsNoRefusal) {
     fake_cuda::fail_next("cudaMalloc", cudaErrorMemoryAllocation);
     if (cudaMalloc(&memory, 16) != cudaSuccess) fail<DeviceError>("internal error");
   };
-  for (const Enqueue& lacking : {of_runtime, of_library}) {
+  // One with a runtime of its own, of whose error this one knows nothing.
+  const Enqueue of_own_runtime = [](CudaStream&) {
+    fake_cuda::set_device_memory(fake_cuda::live().bytes + (std::size_t{63} << 20));
+    fail<DeviceError>("internal error");
+  };
+  for (const Enqueue& lacking : {of_runtime, of_library, of_own_runtime}) {
     std::string why;
     EXPECT_THROW(first_to_run(stopwatch, {lacking, work("next", microseconds(1))}, why),
                  OutOfDeviceMemory);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   }
+  fake_cuda::set_device_memory(std::size_t{8} << 30);
 }
 
 TEST(FastestOrFirst, SaysWhetherItMeasured) {

@@ -252,6 +252,8 @@ Planned CudnnLibrary::plan(const Graph& graph) {
       plans = usable(graph, target(by_handle), measures() ? SIZE_MAX : 1, verdicts);
     } catch (const DeviceLost&) {
       throw;
+    } catch (const OutOfDeviceMemory&) {  // for the handle: that says nothing about the graph
+      throw;
     } catch (const DeviceError& error) {
       return refused(error.what());
     }

@@ -277,7 +277,14 @@ cudnnHandle_t handle_of(CudaStream& stream) {
         "run the step once before it is captured");
   }
   cudnnHandle_t handle = nullptr;
-  check(cudnnCreate(&handle), "cudnnCreate");
+  if (const cudnnStatus_t made = cudnnCreate(&handle); made != CUDNN_STATUS_SUCCESS) {
+    if (is_nearly_full())
+      fail<OutOfDeviceMemory>(
+          "cudnnCreate: {} ({}): the device has no memory left for a handle of cuDNN; use a "
+          "smaller --batch, or another device with --device cuda:N",
+          cudnnGetErrorString(made), static_cast<int>(made));
+    check(made, "cudnnCreate");
+  }
   std::shared_ptr<void> owner(handle,
                               [](void* made) { cudnnDestroy(static_cast<cudnnHandle_t>(made)); });
   check(cudnnSetStream(handle, stream.handle()), "cudnnSetStream");

@@ -125,6 +125,14 @@ std::uint64_t free_device_bytes() {
   return free;
 }
 
+bool is_nearly_full() {
+  constexpr std::size_t little = std::size_t{64} << 20;
+  std::size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) == cudaSuccess) return free < little;
+  ignore(cudaGetLastError());  // of a lost device, for one
+  return false;
+}
+
 std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) {
   void* memory = nullptr;
   const std::size_t wanted = std::max<std::size_t>(bytes, 1);

@@ -82,6 +82,9 @@ struct OutOfDeviceMemory : OutOfMemory {
 std::shared_ptr<std::byte> allocate_device(std::size_t bytes);
 std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes);
 std::uint64_t free_device_bytes();
+// Whether so little is left that a library may have none for its handle or code: its error need not
+// say so, and it has a runtime of its own, whose last error this one's does not know.
+bool is_nearly_full();
 
 // Captures all that `enqueue` puts on the stream (and on streams that wait for it, and that it
 // waits for in the end) as a CUDA graph and instantiates it, without running it. `enqueue` must

@@ -10,8 +10,10 @@
 
 #include "engine/core/error.h"
 #include "kernels/cuda/dnn.h"
+#include "kernels/cuda/dnn_cudnn_graph.h"
 #include "kernels/cuda/plan_cache.h"
 #include "kernels/cuda/runtime.h"
+#include "tests/cuda_on_cpu/fake_runtime.h"
 #include "tests/plans/stand_in_cudnn.h"
 
 namespace warpstep::cuda::dnn {
@@ -94,6 +96,21 @@ TEST_P(PlanWays, NeitherIsTakenWhereNeitherRuns) {
   const auto library = open_library(settings_);
   EXPECT_FALSE(library->supports(graph_));
   EXPECT_THAT(run(*library), HasSubstr("none: cuDNN offers "));
+}
+
+// cuDNN then makes no handle, and does not say why.
+TEST_P(PlanWays, ALackOfMemoryForAHandleRefusesNoGraph) {
+  const auto library = open_library(settings_);
+  stand_in_cudnn().makes_handles = false;
+  fake_cuda::set_device_memory(fake_cuda::live().bytes + (std::size_t{1} << 20));
+  if (settings_.plan_by_handle)
+    EXPECT_THROW(library->supports(graph_), OutOfDeviceMemory);
+  else
+    EXPECT_TRUE(library->supports(graph_)) << "untried";
+  fake_cuda::set_device_memory(std::size_t{8} << 30);
+  EXPECT_THROW(handle_of(*std::make_unique<CudaStream>()), DeviceError);
+  stand_in_cudnn().makes_handles = true;
+  EXPECT_THAT(run(*library), HasSubstr("cudnn engine"));
 }
 
 // As an earlier version kept it.

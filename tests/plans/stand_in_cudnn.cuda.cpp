@@ -67,6 +67,7 @@ void cudnnGetLastErrorString(char* message, std::size_t) {
 }
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  if (!stand_in_cudnn().makes_handles) return CUDNN_STATUS_NOT_INITIALIZED;
   *handle = reinterpret_cast<cudnnHandle_t>(new char);
   return CUDNN_STATUS_SUCCESS;
 }

@@ -6,6 +6,7 @@ namespace warpstep::testing_support {
 
 struct StandInCudnn {
   bool runs_for_properties = true, runs_for_handles = true;
+  bool makes_handles = true;         // else "not initialized", as where the device has no memory
   int asked = 0;                     // the heuristics, for engines
   bool last_was_for_handle = false;  // of the plans that ran
 };

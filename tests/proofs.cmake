@@ -161,7 +161,7 @@ if(TARGET warpstep_cuda_emulated)
   warpstep_test(residual_cuda_emulated_test TIER cuda-on-cpu SOURCES cuda_on_cpu/residual_test.cpp cuda_on_cpu/language_test.cpp
                 LINK warpstep::models TSAN_FILTER "*/fp16:FusedNorms.Agree*")
   add_dependencies(residual_cuda_emulated_test warpstep_ref warpstep_cuda_emulated)
-  # A step's streams in other orders that their events allow, and blocks, warps and lanes in other orders.
+  # A step's streams in other orders that their events allow, and blocks, warps and lanes in other orders; work that is done late.
   set(seeds 1 2 3)
   if(WARPSTEP_SANITIZE)  # a wrong order shows in the bits, a race in any order
     set(seeds "")
@@ -170,8 +170,14 @@ if(TARGET warpstep_cuda_emulated)
     add_test(NAME model_cuda_emulated_test/schedule_${seed}
              COMMAND model_cuda_emulated_test --gtest_filter=*ModelOnCuda.OneGraph*fp16)
     set_tests_properties(model_cuda_emulated_test/schedule_${seed} PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
-                         ENVIRONMENT WARPSTEP_SIMT_SCHEDULE=${seed})
+                         ENVIRONMENT "WARPSTEP_SIMT_SCHEDULE=${seed};WARPSTEP_FAKE_DEFERRAL=${seed}")
   endforeach()
+  if(seeds)
+    add_test(NAME backend_cuda_emulated_test/deferred  # the other test compares times
+             COMMAND backend_cuda_emulated_test --gtest_filter=-CudaStep.WaitsForEachBatchOfALaunch)
+    set_tests_properties(backend_cuda_emulated_test/deferred PROPERTIES LABELS cuda-on-cpu TIMEOUT 300
+                         ENVIRONMENT WARPSTEP_FAKE_DEFERRAL=1)
+  endif()
   if(WARPSTEP_SANITIZE STREQUAL "thread")  # kernels that f32 does not have
     add_test(NAME op_cuda_emulated_test/narrow
              COMMAND op_cuda_emulated_test --gtest_filter=Cases/Op.*3x3_of_*to_*8_channels_in_fp16:Cases/Op.*small_maps_in_bf16)

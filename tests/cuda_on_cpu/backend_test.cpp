@@ -93,6 +93,7 @@ TEST(CudaStep, IsOneLaunchAndOneWait) {
   Stepping step(model_step("cifar10cnn", 2), open_tested_backend(backend_name));
   const auto runner = graph_runner(step.program);
   for (int i = 0; i < 2; ++i) runner->step();  // warm-up, capture
+  step.program.wait();
   fake_cuda::reset_counts();
   runner->step();
   step.program.stream().wait_for(step.program.stream().mark());
@@ -108,6 +109,7 @@ TEST(CudaStep, RunsCallByCallWhereAGraphHasNoMemory) {
     Stepping step(model_step("mlp", 2), open_tested_backend(backend_name));
     const auto runner = graph_runner(step.program);
     runner->step();
+    step.program.wait();
     fake_cuda::reset_counts();
     fake_cuda::fail_next(function, cudaErrorMemoryAllocation);
     for (int i = 0; i < 2; ++i) runner->step();

@@ -30,6 +30,7 @@ cudaError_t release(State& s, void* address, bool pinned) {
   if (address == nullptr) return cudaSuccess;
   const auto found = s.memory.find(static_cast<std::byte*>(address));
   if (found == s.memory.end() || found->second.pinned != pinned) return cudaErrorInvalidValue;
+  finish_all(s);  // it waits for the device
   if (!pinned) s.used_bytes -= found->second.bytes;
   s.memory.erase(found);
   std::free(address);
@@ -45,11 +46,28 @@ bool copy_is_possible(const State& s, const void* to, const void* from, std::siz
          (!from_device || s.reachable(from, bytes));
 }
 
+bool is_pinned(const State& s, const void* address) {
+  if (!s.reachable(address, 1)) return false;
+  auto* const plain = const_cast<void*>(address);
+  return std::prev(s.memory.upper_bound(static_cast<std::byte*>(plain)))->second.pinned;
+}
+
 cudaError_t copy(State& s, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                  cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (!copy_is_possible(s, to, from, bytes, kind)) return cudaErrorInvalidValue;
-  return issue(s, stream, "memcpy", [=] { std::memmove(to, from, bytes); });
+  const bool captures = !is_default(stream) && s.streams.contains(stream) && stream->capture;
+  if (captures || s.deferral == 0 || s.reachable(from, bytes)) {
+    const cudaError_t status = issue(s, stream, "memcpy", [=] { std::memmove(to, from, bytes); });
+    // Memory that is not pinned has its bytes when the call returns.
+    if (status == cudaSuccess && !captures && !s.reachable(to, bytes)) finish(s, so_far(s, stream));
+    return status;
+  }
+  // From memory that is not pinned: copied at once to where the device reads it later.
+  const auto* begin = static_cast<const std::byte*>(from);
+  return issue(s, stream, "memcpy", [=, staged = std::vector<std::byte>(begin, begin + bytes)] {
+    std::memcpy(to, staged.data(), bytes);
+  });
 }
 
 cudaError_t fill(State& s, void* to, int value, std::size_t bytes, cudaStream_t stream) {
@@ -86,7 +104,11 @@ cudaError_t cudaFreeHost(void* address) {
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   return call("cudaMemcpy", [=](State& s) {
     const cudaError_t unsafe = s.unsafe_in_capture();
-    return unsafe != cudaSuccess ? unsafe : fake::copy(s, to, from, bytes, kind, nullptr);
+    if (unsafe != cudaSuccess) return unsafe;
+    const cudaError_t status = fake::copy(s, to, from, bytes, kind, nullptr);
+    if (status == cudaSuccess && (fake::is_pinned(s, to) || fake::is_pinned(s, from)))
+      fake::finish(s, fake::so_far(s, nullptr));
+    return status;
   });
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
@@ -120,8 +142,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->device = -1;
     attributes->hostPointer = plain;
     if (!s.reachable(address, 1)) return cudaSuccess;
-    const bool pinned =
-        std::prev(s.memory.upper_bound(static_cast<std::byte*>(plain)))->second.pinned;
+    const bool pinned = fake::is_pinned(s, address);
     attributes->type = pinned ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
     attributes->device = 0;
     attributes->devicePointer = plain;

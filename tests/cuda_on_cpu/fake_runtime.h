@@ -6,6 +6,7 @@
 #include <driver_types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -37,6 +38,10 @@ void set_device_memory(std::size_t bytes);  // the size of device memory, 8 GiB 
 void set_devices(int count);
 int device_of(const void* memory);  // -1: of none
 void set_compiled(int capability);  // what kernels are compiled for: 90 by default
+
+// With a seed other than 0, and WARPSTEP_FAKE_DEFERRAL=seed, what a stream is given outside of a
+// capture runs only when the host waits for it, or at random before.
+void set_deferral(std::uint64_t seed);
 
 std::vector<std::string> node_names(cudaGraph_t graph);  // of its work, in the order of issue
 

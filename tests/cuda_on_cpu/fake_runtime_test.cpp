@@ -70,6 +70,68 @@ TEST_F(FakeRuntime, WorkRunsAtOnceAndIsCounted) {
   EXPECT_EQ(calls("cudaStreamQuery"), 1U);
 }
 
+// With some seeds it runs ahead.
+TEST_F(FakeRuntime, DeferredWorkRunsInOrderOnceItIsWaitedFor) {
+  bool was_late = false;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    set_deferral(seed);
+    log_.clear();
+    EXPECT_EQ(note(side_, "a"), cudaSuccess);
+    wait(main_, join_, side_);
+    EXPECT_EQ(note(main_, "b"), cudaSuccess);
+    was_late = was_late || log_.empty();
+    while (cudaStreamQuery(main_) == cudaErrorNotReady) EXPECT_LT(log_.size(), 2U);
+    EXPECT_THAT(log_, ElementsAre("a", "b"));
+    EXPECT_EQ(note(side_, "c"), cudaSuccess);
+  }
+  set_deferral(0);
+  EXPECT_THAT(log_, ElementsAre("a", "b", "c"));
+  EXPECT_TRUE(was_late);
+}
+
+TEST_F(FakeRuntime, DeferredCopiesReadPinnedMemoryLateAndOtherMemoryAtOnce) {
+  void *device = nullptr, *pinned = nullptr;
+  ASSERT_EQ(cudaMalloc(&device, 2), cudaSuccess);
+  ASSERT_EQ(cudaMallocHost(&pinned, 1), cudaSuccess);
+  auto* const there = static_cast<char*>(device);
+  auto* const pinned_byte = static_cast<char*>(pinned);
+  std::set<char> seen;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    set_deferral(seed);
+    char plain = *pinned_byte = 1, back = 0;
+    EXPECT_EQ(cudaMemcpyAsync(there, pinned, 1, cudaMemcpyDefault, main_), cudaSuccess);
+    EXPECT_EQ(cudaMemcpyAsync(there + 1, &plain, 1, cudaMemcpyDefault, main_), cudaSuccess);
+    plain = *pinned_byte = 2;
+    EXPECT_EQ(cudaMemcpyAsync(&back, there + 1, 1, cudaMemcpyDefault, main_), cudaSuccess);
+    EXPECT_EQ(back, 1) << "the call waits where the host's memory is not pinned";
+    seen.insert(*there);
+  }
+  set_deferral(0);
+  EXPECT_THAT(seen, ElementsAre(1, 2));
+  EXPECT_EQ(cudaFree(device), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+}
+
+// So a fill may be done later than what a non-blocking stream was given after it.
+TEST_F(FakeRuntime, DeferredFillsOfTheDefaultStreamMayEndAfterTheirCall) {
+  void* device = nullptr;
+  ASSERT_EQ(cudaMalloc(&device, 1), cudaSuccess);
+  auto* const there = static_cast<char*>(device);
+  std::set<char> seen;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    set_deferral(seed);
+    *there = 1;
+    EXPECT_EQ(cudaMemset(device, 2, 1), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(main_), cudaSuccess);
+    seen.insert(*there);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+    EXPECT_EQ(*there, 2);
+  }
+  set_deferral(0);
+  EXPECT_THAT(seen, ElementsAre(1, 2));
+  EXPECT_EQ(cudaFree(device), cudaSuccess);
+}
+
 TEST_F(FakeRuntime, DeviceMemoryIsNaNAndBounded) {
   set_device_memory(1000);
   void *first = nullptr, *second = nullptr;

@@ -14,6 +14,8 @@ State& state() {
     auto* made = new State;  // handles are destroyed while a program ends, too
     if (const char* devices = std::getenv("WARPSTEP_FAKE_DEVICES"))
       made->devices = std::atoi(devices);
+    if (const char* seed = std::getenv("WARPSTEP_FAKE_DEFERRAL"))
+      made->draws.seed(made->deferral = std::strtoull(seed, nullptr, 10));
     return *made;
   }();
   return instance;
@@ -83,6 +85,10 @@ cudaError_t issue(State& s, cudaStream_t stream, const std::string& name,
     nodes.push_back(
         std::make_shared<CUgraphNode_st>(CUgraphNode_st{name, std::move(work), stream->tips}));
     stream->tips = {nodes.size() - 1};
+    return cudaSuccess;
+  }
+  if (s.deferral != 0) {
+    defer(s, stream, {name, std::move(work), {}});
     return cudaSuccess;
   }
   ++s.runs[name];

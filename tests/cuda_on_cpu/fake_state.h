@@ -5,10 +5,13 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -22,6 +25,22 @@ using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
 using Tips = std::set<std::size_t>;  // indices of the nodes that precede the next one
 
 inline constexpr int greatest_priority = -5;  // of streams; the least is 0
+
+// Work of a stream that has not run yet; only while work is deferred (set_deferral).
+struct Queue;
+struct Point {  // the first `number` pieces of a queue
+  std::shared_ptr<Queue> queue;
+  std::uint64_t number = 0;
+};
+struct Piece {
+  std::string name;  // empty: it only waits
+  std::function<void()> work;
+  std::vector<Point> after;
+};
+struct Queue {
+  std::deque<Piece> pieces;
+  std::uint64_t issued = 0, done = 0;
+};
 
 }  // namespace warpstep::fake_cuda
 
@@ -42,6 +61,8 @@ struct CUstream_st {
   int priority = 0;
   std::shared_ptr<warpstep::fake_cuda::Capture> capture;
   warpstep::fake_cuda::Tips tips;
+  std::shared_ptr<warpstep::fake_cuda::Queue> queue =
+      std::make_shared<warpstep::fake_cuda::Queue>();
 };
 struct CUevent_st {
   bool timing = true;
@@ -50,6 +71,7 @@ struct CUevent_st {
   std::shared_ptr<warpstep::fake_cuda::Capture>
       capture;  // in which it was last recorded, if in one
   warpstep::fake_cuda::Tips tips;
+  warpstep::fake_cuda::Point point;  // what it was last recorded after
 };
 
 namespace warpstep::fake_cuda {
@@ -87,6 +109,10 @@ struct State {
   int devices = 1;                              // of a program: WARPSTEP_FAKE_DEVICES
   std::size_t device_bytes = std::size_t{8} << 30, used_bytes = 0;
   int compiled = 90;
+  std::uint64_t deferral = 0;  // of a program: WARPSTEP_FAKE_DEFERRAL
+  std::mt19937_64 draws;
+  std::shared_ptr<Queue> default_queue = std::make_shared<Queue>();
+  std::vector<std::shared_ptr<Queue>> queues;  // that have had work
   unsigned long long last_capture = 0;
   std::recursive_mutex mutex;  // held while work runs: the device does one thing at a time
 
@@ -116,5 +142,13 @@ bool is_default(cudaStream_t stream);
 cudaError_t issue(State& s, cudaStream_t stream, const std::string& name,
                   std::function<void()> work);
 void replay(const Nodes& nodes);
+
+// Where work is deferred: what a stream has so far, whether that has run, and running it.
+Point so_far(State& s, cudaStream_t stream);
+bool is_done(const Point& point);
+void finish(State& s, const Point& point);
+void finish_all(State& s);
+void run_some(State& s);  // a few pieces of any queue
+void defer(State& s, cudaStream_t stream, Piece piece);
 
 }  // namespace warpstep::fake_cuda

@@ -17,13 +17,13 @@ cudaError_t destroy(State& s, cudaStream_t stream) {
     capture->invalid = true;
     if (capture->origin == stream) s.leave(capture);  // nothing can end it any more
   }
-  s.streams.erase(stream);
+  s.streams.erase(stream);  // its work continues
   delete stream;
   return cudaSuccess;
 }
 
 // Waiting for a capturing stream, or querying it, is an error: captured work has not run.
-cudaError_t wait_for(State& s, cudaStream_t stream) {
+cudaError_t may_wait_for(State& s, cudaStream_t stream) {
   if (!known(s, stream)) return cudaErrorInvalidResourceHandle;
   if (is_default(stream)) return s.unsafe_in_capture();
   if (!stream->capture) return cudaSuccess;
@@ -31,11 +31,33 @@ cudaError_t wait_for(State& s, cudaStream_t stream) {
   return cudaErrorStreamCaptureUnsupported;
 }
 
-cudaError_t wait_for(State& s, cudaEvent_t event) {
+cudaError_t may_wait_for(State& s, cudaEvent_t event) {
   if (!s.events.contains(event)) return cudaErrorInvalidResourceHandle;
   const cudaError_t unsafe = s.unsafe_in_capture();
   if (unsafe != cudaSuccess) return unsafe;
   return event->capture ? cudaErrorCapturedEvent : cudaSuccess;
+}
+
+Point point_of(State& s, cudaStream_t stream) {
+  return so_far(s, stream);
+}
+Point point_of(State&, cudaEvent_t event) {
+  return event->point;
+}
+
+// Of a stream or an event.
+template <class Of>
+cudaError_t wait_for(State& s, Of of) {
+  const cudaError_t status = may_wait_for(s, of);
+  if (status == cudaSuccess) finish(s, point_of(s, of));
+  return status;
+}
+template <class Of>
+cudaError_t query(State& s, Of of) {
+  const cudaError_t status = may_wait_for(s, of);
+  if (status != cudaSuccess) return status;
+  if (s.deferral != 0) run_some(s);
+  return is_done(point_of(s, of)) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t record(State& s, cudaEvent_t event, cudaStream_t stream) {
@@ -44,7 +66,11 @@ cudaError_t record(State& s, cudaEvent_t event, cudaStream_t stream) {
   event->tips.clear();
   event->recorded = true;
   event->time = std::chrono::steady_clock::now();
-  if (is_default(stream) || !stream->capture) return cudaSuccess;
+  event->point = {};
+  if (is_default(stream) || !stream->capture) {
+    event->point = so_far(s, stream);
+    return cudaSuccess;
+  }
   if (stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
   event->capture = stream->capture;
   event->tips = stream->tips;
@@ -57,7 +83,10 @@ cudaError_t make_wait(State& s, cudaStream_t stream, cudaEvent_t event) {
   if (!event->recorded) return cudaSuccess;
   const auto own = is_default(stream) ? nullptr : stream->capture;
   if (!event->capture) {
-    if (!own) return cudaSuccess;
+    if (!own) {
+      if (s.deferral != 0) defer(s, stream, {{}, {}, {event->point}});
+      return cudaSuccess;
+    }
     own->invalid = true;  // work issued before a capture is no part of its graph
     return cudaErrorStreamCaptureIsolation;
   }
@@ -79,6 +108,7 @@ cudaError_t elapsed(State& s, float* ms, cudaEvent_t start, cudaEvent_t end) {
   for (const auto* event : {start, end}) {
     if (event->capture) return cudaErrorCapturedEvent;
     if (!event->timing || !event->recorded) return cudaErrorInvalidResourceHandle;
+    if (!is_done(event->point)) return cudaErrorNotReady;
   }
   *ms = std::chrono::duration<float, std::milli>(end->time - start->time).count();
   return cudaSuccess;
@@ -130,7 +160,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return call("cudaStreamSynchronize", [=](State& s) { return fake::wait_for(s, stream); });
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return call("cudaStreamQuery", [=](State& s) { return fake::wait_for(s, stream); });
+  return call("cudaStreamQuery", [=](State& s) { return fake::query(s, stream); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   return call("cudaStreamWaitEvent", [=](State& s) { return fake::make_wait(s, stream, event); });
@@ -142,7 +172,11 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   });
 }
 cudaError_t cudaDeviceSynchronize() {
-  return call("cudaDeviceSynchronize", [](State& s) { return s.unsafe_in_capture(); });
+  return call("cudaDeviceSynchronize", [](State& s) {
+    const cudaError_t status = s.unsafe_in_capture();
+    if (status == cudaSuccess) fake::finish_all(s);
+    return status;
+  });
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
@@ -169,7 +203,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return call("cudaEventSynchronize", [=](State& s) { return fake::wait_for(s, event); });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return call("cudaEventQuery", [=](State& s) { return fake::wait_for(s, event); });
+  return call("cudaEventQuery", [=](State& s) { return fake::query(s, event); });
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
   return call("cudaEventElapsedTime", [=](State& s) { return fake::elapsed(s, ms, start, end); });

@@ -76,7 +76,7 @@ constexpr double least_range = 0.05;
 
 using FindingRule = void(const Facts& facts, std::vector<Finding>& findings);
 
-// findings_loader.cpp.
+// findings_loader.cpp; what they advise: findings_remedies.cpp.
 FindingRule find_data_wait, find_slow_reads, find_slow_worker, find_slow_samples,
     find_waiting_stage, find_slow_transform, find_loader_contention;
 // findings_device.cpp: a device that waits, or is waited for; kernels that could be shorter.
@@ -132,6 +132,16 @@ bool reads_once(const Facts& facts);
 // "warpstep data pack shapes shapes-packed --decode"; nothing when the set cannot be packed, or
 // has been.
 std::optional<std::string> pack_command(const Facts& facts);
+
+// Nothing where it does not help, or is set already.
+std::optional<RemedyChoice> deeper_queue(const Facts& facts, const LoaderModel& model);
+std::optional<RemedyChoice> pack(const Facts& facts, const LoaderModel& model);
+// Nothing is read or decoded from the second epoch on.
+std::optional<RemedyChoice> keep_decoded(const Facts& facts, const LoaderModel& model);
+// Less work never takes longer: a negative gain is noise of the replay.
+Gain at_least_none(Gain gain);
+// The bytes of a packed set over those that are read now.
+double packed_bytes(const Facts& facts);
 
 // The cheapest first; with `waiting` those against waiting for data, else those that make the work
 // less. None that is set already.

@@ -1,12 +1,14 @@
 #include "engine/core/control_group.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 namespace warpstep {
 namespace {
@@ -48,8 +50,10 @@ void add_v1(const path& mounts, const std::string& controllers, std::string_view
             ControlGroups& groups) {
   std::istringstream names(controllers);
   for (std::string name; std::getline(names, name, ',');) {
-    if (name != "cpu" && name != "memory") continue;
-    std::vector<path>& folders = name == "cpu" ? groups.cpu : groups.memory;
+    if (name != "cpu" && name != "memory" && name != "blkio") continue;
+    std::vector<path>& folders = name == "cpu"      ? groups.cpu
+                                 : name == "memory" ? groups.memory
+                                                    : groups.blkio;
     add_folders(mounts / name, group, folders);
     if (name != controllers) add_folders(mounts / controllers, group, folders);
   }
@@ -120,6 +124,19 @@ std::optional<double> cpu_quota(const path& root) {
   return cpu_quota(control_groups(root));
 }
 
+std::optional<double> low_cpu_weight(const path& root) {
+  constexpr double usual_weight = 100, usual_shares = 1024;
+  const ControlGroups groups = control_groups(root);
+  double lowest = usual_weight;
+  for (const path& group : groups.v2)
+    if (const auto weight = count_of(word_in(group / "cpu.weight")))
+      lowest = std::min(lowest, static_cast<double>(*weight));
+  for (const path& group : groups.cpu)
+    if (const auto shares = count_of(word_in(group / "cpu.shares")))
+      lowest = std::min(lowest, static_cast<double>(*shares) * usual_weight / usual_shares);
+  return lowest < usual_weight ? std::optional(lowest) : std::nullopt;
+}
+
 std::vector<path> memory_groups(const ControlGroups& groups) {
   std::vector<path> limited;
   for (const auto* const folders : {&groups.v2, &groups.memory})
@@ -154,6 +171,50 @@ std::optional<MemoryLimit> tightest_memory(const std::vector<path>& groups) {
     if (!tightest || memory.free_bytes < tightest->free_bytes) tightest = memory;
   }
   return tightest;
+}
+
+namespace {
+
+using IoRate = std::uint64_t IoLimit::*;
+
+// The files of version 1 have one rate each, lines "8:0 1048576"; io.max has all of a device in
+// one, "8:0 rbps=1048576 wbps=max riops=max wiops=max".
+constexpr std::array<std::tuple<const char*, std::string_view, IoRate>, 4> io_rates{
+    {{"blkio.throttle.read_bps_device", "rbps=", &IoLimit::read_bytes_per_s},
+     {"blkio.throttle.read_iops_device", "riops=", &IoLimit::reads_per_s},
+     {"blkio.throttle.write_bps_device", "wbps=", &IoLimit::write_bytes_per_s},
+     {"blkio.throttle.write_iops_device", "wiops=", &IoLimit::writes_per_s}}};
+
+void lower(std::vector<IoLimit>& limits, const std::string& device, IoRate rate,
+           std::optional<std::uint64_t> to) {
+  if (!to) return;
+  auto limit = std::ranges::find(limits, device, &IoLimit::device);
+  if (limit == limits.end()) limit = limits.insert(limit, IoLimit{.device = device});
+  std::uint64_t& value = (*limit).*rate;
+  if (value == 0 || *to < value) value = *to;
+}
+
+}  // namespace
+
+std::vector<IoLimit> io_limits(const path& root) {
+  const ControlGroups groups = control_groups(root);
+  std::vector<IoLimit> limits;
+  for (const path& group : groups.v2) {
+    std::ifstream file(group / "io.max");
+    for (std::string line, device, word; std::getline(file, line);) {
+      std::istringstream words(line);
+      for (words >> device; words >> word;)
+        for (const auto& [name, key, rate] : io_rates)
+          if (word.starts_with(key)) lower(limits, device, rate, count_of(word.substr(key.size())));
+    }
+  }
+  for (const path& group : groups.blkio)
+    for (const auto& [name, key, rate] : io_rates) {
+      std::ifstream file(group / name);
+      for (std::string device, value; file >> device >> value;)
+        lower(limits, device, rate, count_of(value));
+    }
+  return limits;
 }
 
 }  // namespace warpstep

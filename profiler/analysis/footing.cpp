@@ -199,7 +199,7 @@ void compare_machine(const Session& before, const Session& after, Footing& footi
   };
   if (scheduling(before) != scheduling(after))
     footing.by_machine.push_back({"scheduling", scheduling(before), scheduling(after)});
-  for (const char* const key : {"cpu_quota_cores", "memory_limit_bytes"})
+  for (const char* const key : {"cpu_quota_cores", "cpu_weight", "memory_limit_bytes"})
     if (quota_of(before, key) != quota_of(after, key))
       footing.by_machine.push_back(
           {std::string("cgroup.") + key, quota_of(before, key), quota_of(after, key)});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -140,10 +141,31 @@ Stamp cpu(const path& root, const std::string& affinity) {
   return json;
 }
 
+Stamp io(const path& root) {
+  Stamp all = Stamp::array();
+  for (const IoLimit& limit : io_limits(root)) {
+    Stamp json = Stamp::object();
+    const path device = root / "sys/dev/block" / limit.device;
+    put(json, "device", value_of(read_text(device / "uevent").value_or(""), "DEVNAME", '='));
+    if (json.empty()) put(json, "device", limit.device);
+    const auto put_rate = [&json](const char* key, std::uint64_t rate) {
+      if (rate > 0) json[key] = rate;
+    };
+    put_rate("read_bytes_per_s", limit.read_bytes_per_s);
+    put_rate("reads_per_s", limit.reads_per_s);
+    put_rate("write_bytes_per_s", limit.write_bytes_per_s);
+    put_rate("writes_per_s", limit.writes_per_s);
+    all.push_back(std::move(json));
+  }
+  return all;
+}
+
 Stamp control_group(const path& root) {
   Stamp json = Stamp::object();
   if (const auto cores = cpu_quota(root)) json["cpu_quota_cores"] = *cores;
+  if (const auto weight = low_cpu_weight(root)) json["cpu_weight"] = *weight;
   if (const auto bytes = memory_limit(root)) json["memory_limit_bytes"] = *bytes;
+  put_part(json, "io_limits", io(root));
   return json;
 }
 

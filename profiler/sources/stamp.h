@@ -15,7 +15,9 @@ namespace warpstep::profiler {
 //  "numa_nodes", "smt": "on", "boost": "on",
 //  "clocks": [{"cpus": "0-1", "governor", "min_mhz", "max_mhz", "current_mhz": [one per CPU]}, ...]
 //  of the CPUs in `affinity`},
-//  "affinity": "0-1", "cgroup": {"cpu_quota_cores", "memory_limit_bytes"}, "kernel",
+//  "affinity": "0-1", "cgroup": {"cpu_quota_cores", "cpu_weight": below 100, "memory_limit_bytes",
+//  "io_limits": [{"device": "sda", "read_bytes_per_s", "reads_per_s", "write_bytes_per_s",
+//  "writes_per_s"}, ...] of those that are limited}, "kernel",
 //  "boot": an id of the machine's start, "scheduling": {"nice": 10, "policy": "batch"} where they
 //  are not 0 and the usual one, "load_average": [of 1, 5 and 15 minutes],
 //  "transparent_huge_pages": "madvise",

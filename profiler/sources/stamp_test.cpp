@@ -248,6 +248,36 @@ TEST(ControlGroups, AreVisibleInsideAContainer) {
   EXPECT_EQ(limits.bytes, 1'073'741'824U);
 }
 
+TEST(ControlGroups, LimitReadsAndWrites) {
+  Tree tree;
+  tree.write("proc/self/cgroup", "7:blkio:/a\n0::/jobs/one\n")
+      .write("sys/fs/cgroup/jobs/io.max", "8:0 rbps=2000000 wbps=max riops=900 wiops=max\n")
+      .write("sys/fs/cgroup/jobs/one/io.max",
+             "8:0 rbps=max wbps=5000 riops=800 wiops=max\n9:1 rbps=max wbps=max riops=max "
+             "wiops=max\n")
+      .write("sys/fs/cgroup/blkio/a/blkio.throttle.read_iops_device", "254:0 600\n254:1 700\n")
+      .write("sys/fs/cgroup/blkio/a/blkio.throttle.write_iops_device", "254:0 50\n")
+      .write("sys/dev/block/254:0/uevent", "MAJOR=254\nMINOR=0\nDEVNAME=vda\n");
+  EXPECT_EQ(machine_stamp(tree.root())["cgroup"]["io_limits"], Json::parse(R"([
+    {"device": "8:0", "read_bytes_per_s": 2000000, "reads_per_s": 800, "write_bytes_per_s": 5000},
+    {"device": "vda", "reads_per_s": 600, "writes_per_s": 50},
+    {"device": "254:1", "reads_per_s": 700}])"));
+}
+
+TEST(ControlGroups, MayHaveALowWeight) {
+  Tree tree;
+  tree.write("proc/self/cgroup", "1:cpu:/a\n0::/jobs/one\n")
+      .write("sys/fs/cgroup/jobs/cpu.weight", "25\n")
+      .write("sys/fs/cgroup/jobs/one/cpu.weight", "100\n")
+      .write("sys/fs/cgroup/cpu/a/cpu.shares", "512\n");
+  EXPECT_EQ(low_cpu_weight(tree.root()), 25);
+  tree.write("sys/fs/cgroup/cpu/a/cpu.shares", "64\n");
+  EXPECT_EQ(machine_stamp(tree.root())["cgroup"]["cpu_weight"], 6.25);
+  tree.write("sys/fs/cgroup/cpu/a/cpu.shares", "1024\n")
+      .write("sys/fs/cgroup/jobs/cpu.weight", "300\n");
+  EXPECT_EQ(low_cpu_weight(tree.root()), std::nullopt);
+}
+
 TEST(ControlGroups, MayHaveNoLimit) {
   Tree tree;
   tree.write("proc/self/cgroup", "4:cpu,memory:/\n0::/\n")

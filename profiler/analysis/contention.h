@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "profiler/analysis/scope.h"
@@ -33,6 +34,9 @@ struct ThreadTime {
   double delay_ns = 0;   // run delay: ready to run, without a core
   double on_cpu_ns = 0;  // the rest of the second it slept: waited for data, a barrier, a disk
 };
+
+// Of the name of a program whose threads the kernel runs before all usual ones.
+constexpr std::string_view real_time_suffix = " (real-time)";
 
 // A program beside this one, all processes of its name.
 struct ProgramUse {

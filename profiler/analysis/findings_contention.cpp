@@ -121,6 +121,19 @@ std::string programs_text(const Contention& lost) {
                                          "or outside of this container";
 }
 
+// 0: as usual, or more.
+double group_weight(const Session& session) {
+  return fields::number(fields::child(session.stamp, "cgroup"), "cpu_weight");
+}
+
+// The first of those that took most, by its name; "": none of them.
+std::string real_time_program(const Contention& lost) {
+  const auto found = std::ranges::find_if(lost.programs, [](const ProgramUse& program) {
+    return program.name.ends_with(real_time_suffix);
+  });
+  return found == lost.programs.end() ? "" : found->name;
+}
+
 // "--threads 3", as many as cores are free, where there are more now; else "". A core that is free
 // for more than a quarter of the time is worth a thread. It is no finding's flag: gains are of
 // cores that are free again.
@@ -183,6 +196,20 @@ void find_other_programs(const Facts& facts, std::vector<Finding>& findings) {
         "them where the others end: " +
         finding.advice;
   }
+  if (const double weight = group_weight(facts.session); weight > 0) {
+    finding.evidence +=
+        fmt::format("; the control group's cpu.weight is {:.3g} of the usual 100", weight);
+    finding.advice =
+        "raise the weight of the run's control group (docker --cpu-shares, Kubernetes "
+        "requests.cpu, systemd's CPUWeight=, cpu.weight or cpu.shares), with which other groups' "
+        "programs come before it; else " +
+        finding.advice;
+  }
+  if (const std::string program = real_time_program(lost); !program.empty())
+    finding.advice += fmt::format(
+        "; {} comes before all usual programs, whatever their nice value: `chrt -o -p 0 PID` ends "
+        "that",
+        program);
   promise(core_wait_of(facts), (1 - share_of_quota(lost)) * share_of_programs(lost), facts,
           finding);
   if (const std::string fewer =

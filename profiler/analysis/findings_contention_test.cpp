@@ -66,6 +66,29 @@ TEST(FindOtherPrograms, SaysThatTheRunYieldsToThem) {
   }
 }
 
+TEST(FindOtherPrograms, SaysThatTheGroupYieldsToOthers) {
+  Case c = on_host();
+  c.analysis.contention.others_share = 0.5;
+  EXPECT_THAT(c.finding("other-programs")->advice, ::testing::StartsWith("stop them"));
+  c.builder.raw().stamp["cgroup"] = {{"cpu_weight", 6.25}};
+  const auto finding = c.finding("other-programs");
+  EXPECT_THAT(finding->evidence, HasSubstr("cpu.weight is 6.25 of the usual 100"));
+  EXPECT_THAT(finding->advice, ::testing::StartsWith("raise the weight"));
+  EXPECT_THAT(finding->advice, HasSubstr("stop them"));
+}
+
+TEST(FindOtherPrograms, SaysWhichComeBeforeAllUsualOnes) {
+  Case c = on_host();
+  Contention& lost = c.analysis.contention;
+  lost.others_share = 0.5;
+  lost.knows_programs = true;
+  lost.programs = {{"cc1plus", 0.4}, {"audio (real-time)", 0.3}};
+  EXPECT_THAT(c.finding("other-programs")->advice,
+              HasSubstr("audio (real-time) comes before all usual programs"));
+  lost.programs.pop_back();
+  EXPECT_THAT(c.finding("other-programs")->advice, Not(HasSubstr("usual programs")));
+}
+
 // A step's threads wait at its end for the one that shares its core.
 TEST(FindOtherPrograms, OnOneOfManyCores) {
   Case c = on_host();

@@ -26,6 +26,14 @@ std::string printable_name(std::string_view stat) {
   return name;
 }
 
+// By the policy: fifo, round robin or deadline.
+bool is_real_time(std::string_view stat) {
+  constexpr std::size_t policy_field = 41;
+  std::string_view rest = stat.substr(std::min(stat.size(), stat.rfind(')') + 1)), value;
+  for (std::size_t field = 3; field <= policy_field; ++field) value = next_field(rest);
+  return value == "1" || value == "2" || value == "6";
+}
+
 std::string name_of(const std::filesystem::path& proc, std::string_view process) {
   const auto stat = read_text(proc / process / "stat");
   return stat ? printable_name(*stat) : "";
@@ -57,8 +65,10 @@ ProgramReading read_programs(const std::filesystem::path& proc,
     const auto stat = read_text(proc / entry->d_name / "stat");
     if (!stat) continue;  // it has ended
     const auto ticks = parse_process_ticks(*stat);
-    if (const std::string name = printable_name(*stat); ticks && !name.empty())
-      reading.processes.emplace(*process, ProgramReading::Process{name, *ticks});
+    std::string name = printable_name(*stat);
+    if (!ticks || name.empty()) continue;
+    if (is_real_time(*stat)) name += " (real-time)";
+    reading.processes.emplace(*process, ProgramReading::Process{name, *ticks});
   }
   return reading;
 }

@@ -16,7 +16,7 @@ namespace warpstep::profiler {
 
 struct ProgramReading {
   struct Process {
-    std::string name;         // of at most 15 bytes, printable
+    std::string name;         // of at most 15 bytes, printable; then " (real-time)" where it is
     std::uint64_t ticks = 0;  // user and system time
   };
   std::uint64_t at_ns = 0;

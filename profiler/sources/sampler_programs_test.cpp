@@ -49,6 +49,20 @@ TEST(Programs, AreAllButThisOneAndTheOtherRanks) {
   EXPECT_EQ(reading.processes.at(7).ticks, 5U);
 }
 
+TEST(Programs, SayWhichComeBeforeAllUsualOnes) {
+  Tree tree;
+  const auto name_with = [&](int policy) {
+    tree.write("7/stat",
+               fmt::format("7 (a b) R 1 2 3 4 5 6 7 8 9 10 5 0 0 0 -51 0 1 0 22 23 24 25 26 27 28 "
+                           "29 30 31 32 33 34 35 36 37 38 39 50 {} 0 0\n",
+                           policy));
+    return read_programs(tree.root(), {}).processes.at(7).name;
+  };
+  EXPECT_EQ(name_with(1), "a b (real-time)");
+  EXPECT_EQ(name_with(2), "a b (real-time)");
+  EXPECT_EQ(name_with(0), "a b");
+}
+
 TEST(Programs, NameTheTracer) {
   Tree tree;
   write_process(tree, "self", "warpstep", 5);

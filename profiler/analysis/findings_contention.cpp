@@ -396,6 +396,15 @@ void find_bound_threads(const Facts& facts, std::vector<Finding>& findings) {
       .advice =
           "unset OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY, or give each thread a CPU "
           "of its own; --pin-cpus auto does that"};
+  const Json& openmp = fields::child(facts.session.stamp, "openmp");
+  if (!openmp.contains("OMP_PROC_BIND") && !openmp.contains("OMP_PLACES") &&
+      !openmp.contains("GOMP_CPU_AFFINITY")) {
+    finding.text = "The kernels' threads may use fewer CPUs than the process could at its start.";
+    finding.advice =
+        "find what moved them: the cpuset of the control group, taskset on running threads, a job "
+        "manager; give them their CPUs back; --pin-cpus auto keeps threads apart where the process "
+        "may still use these";
+  }
   finding.gain_most_ns =
       facts.unless_waiting((facts.part(Category::kernel) + facts.part(Category::core_wait)) *
                            (1 - static_cast<double>(lost.team_cpus) / could));

@@ -415,8 +415,11 @@ TEST(FindBoundThreads, WhereOpenMpGivesThemOneCpu) {
   Contention& lost = c.analysis.contention;
   EXPECT_FALSE(c.finding("bound-threads"));  // not known
   lost.team_cpus = 1;
+  EXPECT_THAT(c.finding("bound-threads")->advice, HasSubstr("the cpuset of the control group"));
+  c.builder.raw().stamp["openmp"]["OMP_PROC_BIND"] = "close";
   const auto finding = c.finding("bound-threads");
   ASSERT_TRUE(finding);
+  EXPECT_THAT(finding->advice, ::testing::StartsWith("unset OMP_PROC_BIND"));
   EXPECT_THAT(finding->evidence, HasSubstr("2 threads on 1 CPU; the process may use 2"));
   EXPECT_NEAR(finding->gain_most_ns, (1e6 + 2e5) / 2, 1);
   lost.team_cpus = 2;

@@ -347,6 +347,12 @@ void find_pauses(const Facts& facts, std::vector<Finding>& findings) {
     finding.evidence +=
         fmt::format("; other programs took {} more of the CPU then", quantity(taken, Unit::share));
     finding.advice = "stop the programs that run now and then, or run where cores are free";
+  } else if (facts.lacks_cores()) {
+    finding.text = "Steps took several times as long now and then, while other programs ran.";
+    finding.advice =
+        "run where cores are free: kernels wait for the last of their threads to get one; if it "
+        "happens there, too, " +
+        finding.advice;
   } else if (const std::uint64_t period = period_of(slow); period > 0) {
     finding.key = "regular-slow-steps";
     finding.text = fmt::format("One step in {} takes several times as long as the others.", period);

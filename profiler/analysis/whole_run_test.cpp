@@ -416,6 +416,11 @@ TEST(UnevenRun, DoesNotCallLoggingOrOtherProgramsPauses) {
     last = end;
   }
   EXPECT_THAT(busy.finding("pauses")->advice, HasSubstr("stop the programs"));
+  Case always = with_steps(pause);  // they run in the other steps, too
+  always.analysis.contention.affinity_cores = 2;
+  always.analysis.contention.others_share = 0.5;
+  EXPECT_THAT(always.finding("pauses")->text, HasSubstr("while other programs ran"));
+  EXPECT_THAT(always.finding("pauses")->advice, ::testing::StartsWith("run where cores are free"));
 }
 
 TEST(UnevenRun, SeesStepsThatBecomeSlowerAllTheTime) {

@@ -296,6 +296,8 @@ TEST_F(Profile, RecordsARunningJobWhoseSessionSurvivesAKill) {
   job.signal(SIGKILL);
   EXPECT_EQ(job.wait().signal, SIGKILL);
   EXPECT_TRUE(has_calls());
+  EXPECT_THAT(read_file(other + "/session.prof"),
+              AllOf(HasSubstr("\"format\":"), HasSubstr("\"kernel_threads\":")));
 }
 
 TEST_F(Profile, ExplainsWhichJobItExpected) {

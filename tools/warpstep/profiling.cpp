@@ -149,12 +149,12 @@ int cores_now() {
 
 // `team`: the threads of the backend's kernels, which --pin-cpus or OMP_NUM_THREADS may have set;
 // 0: it has none.
+// Before it has worked, `loading` is empty.
 Json loader_json(const Source& source, const Source& test, const RunOptions& options,
                  const Json& loading, int cores, int team) {
   const std::string kind = source.kind();
   const bool encoded = source.encoding != data::Encoding::pixels;
   Json json{{"workers", source.loader->workers()},
-            {"active", loading.value("active_workers", 0)},
             {"prefetch", options.prefetch},
             {"batch", options.batch},
             {"tier", source.is_text() ? "mapped" : std::string(data::name(source.tier.tier))},
@@ -174,9 +174,11 @@ Json loader_json(const Source& source, const Source& test, const RunOptions& opt
             {"samples", source.loader->samples()},
             {"decoded_bytes", decoded_bytes(source)},
             {"fits_mapped", source.tier.fits_mapped && test.tier.fits_mapped}};
+  if (!source.is_text() && encoded) json["can_store_pixels"] = source.can_store_pixels();
+  if (loading.empty()) return json;
+  json["active"] = loading.value("active_workers", 0);
   if (!source.is_text() && source.encoding == data::Encoding::jpeg)
     json["baseline_share"] = baseline_share(*source.dataset);
-  if (!source.is_text() && encoded) json["can_store_pixels"] = source.can_store_pixels();
   json["batches"] = loading.value("batches", std::uint64_t{0});
   json["trainer_wait_ns"] = loading.value("trainer_wait_ns", std::uint64_t{0});
   Json stages = Json::object();
@@ -331,6 +333,11 @@ void Profiling::begin(Json stamp, const Program& step, const Progress& progress,
   recorder_->set_program(explain_json(step));
   if (accelerator) recorder_->set_devices(device_of(*accelerator));
   recorder_->begin(progress.step + 1, {progress.next.step, steps_per_epoch});
+}
+
+void Profiling::describe(const Source& training, const Source& test) {
+  if (recorder_)
+    recorder_->set_loader(loader_json(training, test, options_, Json::object(), cores_, team_));
 }
 
 void Profiling::trained() {

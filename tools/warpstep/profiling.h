@@ -68,6 +68,8 @@ class Profiling final : public TrainObserver {
   // machine_record()'s.
   void start(const std::filesystem::path& run, const Json& config, const Json& machine,
              const Program& step, const Progress& progress, std::uint64_t steps_per_epoch);
+  // What is known of the loader before it has worked: of a killed run nothing else is.
+  void describe(const Source& training, const Source& test);
   void on_step(const StepRecord& record) override;
   // Steps, evaluations and checkpoints are over: the phase "end" begins here. What comes after
   // finish() has read the session is the phase "report", which ends with this object.

@@ -467,8 +467,10 @@ int train_here(const Parser& parser, const TrainRequest& request, SignalThread& 
   job.training.loader->seek(progress.next);
   start_feeder(job.training, *job.step, job.options.steps_per_launch);
   start_feeder(job.test, *job.evaluation);
-  if (progress.step < job.run_steps)
+  if (progress.step < job.run_steps) {
     profiling.start(run.path(), config, machine, *job.step, progress, job.epoch_steps);
+    profiling.describe(job.training, job.test);
+  }
   const auto tensorboard = open_tensorboard(job, run, progress);
   Totals totals(job.items());
   BadSampleLog bad(run.path() / "bad_samples.jsonl", job.training, job.test);

@@ -151,9 +151,9 @@ std::string slowest_text(const Session& session) {
 namespace {
 
 // Findings whose gain is of waits for data.
-constexpr std::array of_waits{"data-wait",     "slow-disk",        "low-bandwidth",
-                              "slow-samples",  "slow-worker",      "slow-transform",
-                              "waiting-stage", "set-not-in-memory"};
+constexpr std::array of_waits{"data-wait",     "slow-disk",         "low-bandwidth",
+                              "slow-samples",  "slow-worker",       "slow-transform",
+                              "waiting-stage", "set-not-in-memory", "io-limit"};
 
 bool is_of_waits(const Finding& finding) {
   return std::ranges::find(of_waits, finding.key) != of_waits.end();
@@ -230,7 +230,8 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_outside_waits,   find_statistics,      find_slow_options,
                              find_slow_opening,    find_stopped,         find_slow_blocks,
                              find_waiting_stage,   find_slow_rank,       find_tracer,
-                             find_slow_clock,      find_foreign_threads, find_faults_in_set};
+                             find_slow_clock,      find_foreign_threads, find_faults_in_set,
+                             find_io_limit};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;
   if (facts.step_ns <= 0) return findings;

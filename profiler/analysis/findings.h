@@ -97,6 +97,15 @@ FindingRule find_other_programs, find_foreign_threads, find_stopped, find_tracer
     find_cpu_quota, find_narrow_affinity, find_bound_threads;
 // findings_memory.cpp.
 FindingRule find_short_memory, find_faults_in_set, find_memory_growth;
+// findings_io.cpp.
+FindingRule find_io_limit;
+
+// Whether the loader's workers wait for reads that the control group delays: what single samples
+// and workers took says nothing then, and more workers share what it allows.
+bool reads_are_limited(const Facts& facts);
+// "; the control group limits vda to 600 reads/s"; "" where it does not limit reads (writes).
+std::string read_limits_text(const Session& session);
+std::string write_limits_text(const Session& session);
 
 // Whether the loader's workers wait for pages of a mapped set, which the kernel reads from the
 // disk: for half of their time, and faults are as many as one in ten samples, or as explain that

@@ -24,6 +24,11 @@ constexpr double least_gain = 0.005;       // of a step: what a first remedy mus
 constexpr double least_contention = 0.05;  // of a step
 constexpr double least_transform = 0.5;    // of the loader's work
 
+// Which other findings name: what stages, samples and workers took says nothing then.
+bool waits_for_storage(const Facts& facts) {
+  return faults_in_set(facts) || reads_are_limited(facts);
+}
+
 std::string waited(const Facts& facts) {
   const Stall& stall = facts.analysis.stall;
   return fmt::format("{} of {} per step ({})", quantity(stall.wait_ns, Unit::ns),
@@ -189,7 +194,7 @@ void find_data_wait(const Facts& facts, std::vector<Finding>& findings) {
     findings.push_back(finding);
     return;
   }
-  if (!stall.is_stalled || faults_in_set(facts)) return;
+  if (!stall.is_stalled || waits_for_storage(facts)) return;
   const LoaderModel model(view, facts.view);
   const std::vector<RemedyChoice> choices = remedies(facts, model, true);
   // find_slow_reads() reports it.
@@ -256,7 +261,7 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Stall& stall = facts.analysis.stall;
   if (!stall.is_stalled || stall.bound != Bound::io || view.work_ns <= 0) return;
-  if (faults_in_set(facts)) return;
+  if (waits_for_storage(facts)) return;
   // find_slow_samples() reports it.
   if (view.service.share_of_all <= most_few && view.service.beyond_share >= 0.5) return;
   const bool shared = view.source.tells_apart() && view.source.bandwidth_share >= 0.5;
@@ -266,7 +271,9 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
                            ? "Reads already use all of the source's bandwidth; more workers would "
                              "share it."
                            : "Reads take long because of the source's bandwidth, not its latency."
-                     : "Workers wait for the disk.",
+              : view.source.is_serial
+                  ? "Reads are served one at a time: more workers would wait for each other."
+                  : "Workers wait for the disk.",
       .evidence =
           fmt::format("{}; reads are {} of the workers' time{}", waited(facts),
                       quantity(view.blocked_ns / view.work_ns, Unit::share), source_text(facts))};
@@ -293,6 +300,10 @@ void find_slow_reads(const Facts& facts, std::vector<Finding>& findings) {
   } else {
     finding.advice = "copy the set to a faster disk";
   }
+  if (!shared && view.source.is_serial)
+    finding.advice +=
+        "; or find what serves one read at a time: a lock of a file system or a library, which "
+        "`strace -f -T -p PID` shows, or a disk without a queue";
   constexpr double idle_disk = 5;  // %
   if (const MetricLevel disk = metric_level(facts.view, "disk busy %");
       disk.count > 0 && disk.mean < idle_disk)
@@ -311,12 +322,12 @@ void find_slow_worker(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const auto slow = std::ranges::max_element(view.by_worker, {}, &WorkerRow::slowness);
   if (slow == view.by_worker.end() || slow->slowness < least_slowness) return;
-  if (faults_in_set(facts)) return;
+  if (waits_for_storage(facts)) return;
   const LoaderModel model(view, facts.view);
   Finding finding{
       .key = "slow-worker",
       .text = fmt::format("{} is much slower than the loader's other workers.", slow->thread),
-      .evidence = fmt::format("its median sample takes {:.3g} times that of the fastest worker; "
+      .evidence = fmt::format("its samples take {:.3g} times as long as the fastest worker's; "
                               "it made {} of {} samples",
                               slow->slowness, slow->samples, view.samples.size()),
       .advice =
@@ -330,7 +341,7 @@ void find_slow_samples(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Concentration& few = view.service;
   if (!facts.analysis.stall.is_stalled || few.share_of_all > most_few) return;
-  if (few.beyond_share < least_few_time || faults_in_set(facts)) return;
+  if (few.beyond_share < least_few_time || waits_for_storage(facts)) return;
   const LoaderModel model(view, facts.view);
   Finding finding{
       .key = "slow-samples",
@@ -372,7 +383,7 @@ void find_waiting_stage(const Facts& facts, std::vector<Finding>& findings) {
   const Stall& stall = facts.analysis.stall;
   const std::string stage = longest_unread_stage(view);
   if (!stall.is_stalled || stall.bound != Bound::asleep || stage.empty()) return;
-  if (faults_in_set(facts)) return;
+  if (waits_for_storage(facts)) return;
   const LoaderModel model(view, facts.view);
   Finding finding{.key = "waiting-stage",
                   .text = fmt::format("The loader's workers sleep in {}.", stage),

@@ -107,6 +107,43 @@ TEST(LoaderFindings, ReadsMayWaitForOneLock) {
     EXPECT_THAT(named(others, "slow-disk").advice, Not(HasSubstr("for a lock")));
 }
 
+// As fast as the group may read.
+TEST(LoaderFindings, ALimitOfReadsIsNamed) {
+  const auto found = [](const Json& limit) {
+    SessionBuilder builder = testing::loader_session({.workers = 1,
+                                                      .cores = 4,
+                                                      .batch = 8,
+                                                      .steps = 60,
+                                                      .step_us = 2'000,
+                                                      .stages = {{"read", 2'000}, {"decode", 100}},
+                                                      .has_cpu = true,
+                                                      .bytes = 5'000});
+    builder.sample("loader 0 run delay %", 1000, 0);
+    builder.raw().stamp["cgroup"]["io_limits"] = Json::array({limit});
+    return analyse(builder.build());
+  };
+  const Analysis of_reads = found({{"device", "vda"}, {"reads_per_s", 600}});  // 500 are read
+  const auto finding = std::ranges::find(of_reads.findings, "io-limit", &Finding::key);
+  ASSERT_NE(finding, of_reads.findings.end());
+  EXPECT_THAT(finding->evidence, HasSubstr("the control group limits vda to 600 reads/s"));
+  EXPECT_EQ(finding->gain_least_ns, 0);
+  EXPECT_GT(finding->gain_most_ns, 10e6);
+  for (const char* const misled : {"data-wait", "slow-disk", "slow-samples"})
+    EXPECT_THAT(keys(of_reads.findings), Not(Contains(misled)));
+  EXPECT_THAT(of_reads.stall.text, HasSubstr("more than 1 worker would not help"));
+  EXPECT_EQ(of_reads.stall.prefetch_needed, 0);
+  // 2.5 MB/s of 5,000 bytes each.
+  const Analysis of_bytes = found({{"device", "vda"}, {"read_bytes_per_s", 3'000'000}});
+  EXPECT_THAT(keys(of_bytes.findings), Contains("io-limit"));
+  for (const Json& others : {Json{{"device", "vda"}, {"reads_per_s", 5'000}},
+                             Json{{"device", "sdb"}, {"reads_per_s", 100}},
+                             Json{{"device", "vda"}, {"writes_per_s", 500}}, Json("damaged")}) {
+    const std::vector<Finding> findings = found(others).findings;
+    EXPECT_THAT(keys(findings), Not(Contains("io-limit"))) << others;
+    EXPECT_THAT(keys(findings), Contains("slow-disk")) << others;
+  }
+}
+
 // Workers that sleep outside of reads because the pages of a mapped set are read then.
 TEST(LoaderFindings, APackedSetThatIsNotInMemoryIsNamed) {
   const auto found = [](double faults_per_s, const char* io, double decode_us, bool fits = true,

@@ -39,12 +39,14 @@ void find_faults_in_set(const Facts& facts, std::vector<Finding>& findings) {
   Finding finding{
       .key = "set-not-in-memory",
       .text = "Pages of the mapped set are not in memory: workers wait until each is read.",
-      .evidence = fmt::format(
-          "{} of {} per step waiting for the loader; {:.0f} major faults per second, {:.2f} a "
-          "sample; for {} of their time workers neither ran nor wanted a core",
-          quantity(facts.analysis.stall.wait_ns, Unit::ns), quantity(facts.step_ns, Unit::ns),
-          faults, faults * 1e-9 * facts.step_ns / static_cast<double>(facts.batch()),
-          quantity(off_ns / view.work_ns, Unit::share))};
+      .evidence =
+          fmt::format(
+              "{} of {} per step waiting for the loader; {:.0f} major faults per second, {:.2f} a "
+              "sample; for {} of their time workers neither ran nor wanted a core",
+              quantity(facts.analysis.stall.wait_ns, Unit::ns), quantity(facts.step_ns, Unit::ns),
+              faults, faults * 1e-9 * facts.step_ns / static_cast<double>(facts.batch()),
+              quantity(off_ns / view.work_ns, Unit::share)) +
+          read_limits_text(facts.session)};
   // A fault also reads neighbours, which is better where these are still there when it is their
   // turn.
   if (can_keep_decoded(facts) && !reads_once(facts)) {

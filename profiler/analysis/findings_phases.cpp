@@ -179,10 +179,11 @@ void advise_on_checkpoints_of_epochs(const Facts& facts, double ns, Finding& fin
 void find_slow_checkpoints(const Facts& facts, std::vector<Finding>& findings) {
   const double ns = facts.outside_ns("checkpoint");
   if (ns <= least_checkpoints * facts.run_ns() || !has_samples(facts, "checkpoint")) return;
-  Finding finding{.key = "slow-checkpoints",
-                  .text = "Writing checkpoints is a significant part of the run.",
-                  .evidence = evidence_of(facts, "checkpoint", ns),
-                  .outside_steps = true};
+  Finding finding{
+      .key = "slow-checkpoints",
+      .text = "Writing checkpoints is a significant part of the run.",
+      .evidence = evidence_of(facts, "checkpoint", ns) + write_limits_text(facts.session),
+      .outside_steps = true};
   const std::int64_t every = fields::whole(facts.options, "checkpoint_every"),
                      eval_every = fields::whole(facts.options, "eval_every");
   const double saved = every > 0

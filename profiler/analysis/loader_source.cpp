@@ -61,7 +61,34 @@ void add_rates(std::span<const ReadTime> reads, SourceFit& fit) {
   }
   if (any <= 0) return;
   fit.bytes_per_s = bytes / any * 1e9;
+  fit.reads_per_s = static_cast<double>(reads.size()) / any * 1e9;
   fit.readers = sum / any;
+}
+
+// Several readers that are blocked for most of their time, of which one is served after the other:
+// reads end at regular distances, and some, which were served at once, take no longer than that.
+// Readers that do not wait for each other end at any distance or, in step, after a multiple of it.
+bool are_serial(std::span<const ReadTime> reads, double readers) {
+  constexpr double least_readers = 1.5, few = 0.1, regular = 0.5, at_once = 1.5;
+  if (readers < least_readers) return false;
+  double blocked = 0, all = 0;
+  std::vector<double> ends, times;
+  for (const ReadTime& read : reads) {
+    blocked += read.blocked_ns, all += static_cast<double>(read.end_ns - read.begin_ns);
+    ends.push_back(static_cast<double>(read.end_ns));
+    times.push_back(static_cast<double>(read.end_ns - read.begin_ns));
+  }
+  if (blocked < 0.5 * all) return false;
+  std::ranges::sort(ends);
+  std::vector<double> distances;
+  for (std::size_t i = 1; i < ends.size(); ++i) distances.push_back(ends[i] - ends[i - 1]);
+  const auto of = [](std::vector<double>& values, double share) {
+    const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size()));
+    std::ranges::nth_element(values, values.begin() + at);
+    return values[static_cast<std::size_t>(at)];
+  };
+  const double usual = of(distances, 0.5);
+  return usual > 0 && of(distances, few) >= regular * usual && of(times, few) <= at_once * usual;
 }
 
 // Of readers that are blocked for a share of their time each, independently.
@@ -102,6 +129,7 @@ SourceFit fit_source(std::span<const ReadTime> reads) {
   SourceFit fit;
   if (reads.size() < fewest) return fit;
   add_rates(reads, fit);
+  fit.is_serial = are_serial(reads, fit.readers);
   const double longest = longest_kept(reads);
   double count = 0, bytes = 0, readers = 0, blocked = 0, all = 0;
   for (const ReadTime& read : reads) {

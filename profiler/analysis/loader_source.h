@@ -29,6 +29,7 @@ struct SourceFit {
   double least_ns_per_byte = 0, most_ns_per_byte = 0;  // three standard errors of it
   double limit_ns_per_byte = 0;  // what would explain all of the blocked time; 0: no bytes known
   double bytes_per_s = 0;        // while at least one read was in progress
+  double reads_per_s = 0;        // the same
   double readers = 0;            // at once, while any
   double bandwidth_share = 0;    // of the blocked time, of 1: what the shared bandwidth explains
   // How much longer the source works on a byte than its readers are blocked for it, by one reader:
@@ -40,7 +41,11 @@ struct SourceFit {
   }
   // Of 1: the bandwidth that the reads used, of the one that they could have had.
   double used() const { return bytes_per_s * busy_per_blocked * ns_per_byte / 1e9; }
-  bool is_saturated() const { return tells_apart() && used() >= 0.85; }  // more readers share it
+  bool is_limited = false;     // by the control group, however many readers there are
+  bool is_serial = false;      // one read at a time: the others wait for a lock, or a queue
+  bool is_saturated() const {  // more readers share it
+    return is_limited || is_serial || (tells_apart() && used() >= 0.85);
+  }
 };
 SourceFit fit_source(std::span<const ReadTime> reads);
 

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 namespace warpstep::profiler {
 namespace {
 
@@ -50,6 +52,48 @@ TEST(LoaderSource, FindsABandwidthBySizes) {
   EXPECT_GT(fit.bandwidth_share, 0.9);
   EXPECT_NEAR(fit.bytes_per_s, 40e6, 1e6);
   EXPECT_NEAR(fit.readers, 1, 1e-6);
+}
+
+// Each of these readers asks for the next read at once, and waits for the lock that another has for
+// 500 us; who is next is random, and may be the one who had it.
+std::vector<ReadTime> reads_in_a_lock(std::size_t readers) {
+  std::vector<ReadTime> reads;
+  std::vector<std::uint64_t> asked(readers, 0);
+  std::uint64_t now = 1000, random = 7;
+  while (reads.size() < 400) {
+    std::vector<std::size_t> waiting;
+    for (std::size_t i = 0; i < readers; ++i)
+      if (asked[i] <= now) waiting.push_back(i);
+    random = random * 6364136223846793005 + 1442695040888963407;
+    const std::size_t next = waiting[(random >> 33) % waiting.size()];
+    now += 500'000 + (random >> 40) % 10'000;
+    reads.push_back({.begin_ns = asked[next],
+                     .end_ns = now,
+                     .blocked_ns = static_cast<double>(now - asked[next]),
+                     .bytes = 3000});
+    asked[next] = now;
+  }
+  return reads;
+}
+
+TEST(LoaderSource, TellsReadersInALockFromOthers) {
+  EXPECT_TRUE(fit_source(reads_in_a_lock(2)).is_serial);
+  EXPECT_TRUE(fit_source(reads_in_a_lock(4)).is_saturated());
+  EXPECT_FALSE(fit_source(reads_in_a_lock(1)).is_serial);
+  // 500 us each, whatever the others do: in step, or at any distance.
+  for (const std::uint64_t apart : {130'000, 7'000, 260'000}) {
+    std::vector<ReadTime> reads;
+    for (std::uint64_t i = 0; i < 400; ++i) {
+      const std::uint64_t begin = i / 4 * 520'000 + i % 4 * apart;
+      reads.push_back(
+          {.begin_ns = begin, .end_ns = begin + 500'000, .blocked_ns = 5e5, .bytes = 3000});
+    }
+    EXPECT_FALSE(fit_source(reads).is_serial) << apart;
+  }
+  // On cores: nobody is served.
+  std::vector<ReadTime> awake = reads_in_a_lock(4);
+  for (ReadTime& read : awake) read.blocked_ns = 0;
+  EXPECT_FALSE(fit_source(awake).is_serial);
 }
 
 TEST(LoaderSource, FindsABandwidthByReaders) {

@@ -283,6 +283,21 @@ double assumed_off_share(const View& source) {
   return disk.count > 0 && disk.mean >= 50 ? 1 : 0;
 }
 
+// Whether files are read about as fast as the control group lets its processes read from some
+// device: which one holds them is not recorded. A limit may be passed by what the kernel merges.
+bool reads_at_limit(const Session& session, const SourceFit& fit) {
+  constexpr double least = 0.5, most = 2, block_bytes = 4096;
+  const auto is_at = [&](double rate, double limit) {
+    return limit > 0 && rate >= least * limit && rate <= most * limit;
+  };
+  const double bytes_per_s = std::max(fit.bytes_per_s, block_bytes * fit.reads_per_s);
+  const Json& limits = fields::child(fields::child(session.stamp, "cgroup"), "io_limits");
+  return limits.is_array() && std::ranges::any_of(limits, [&](const Json& limit) {
+           return is_at(fit.reads_per_s, fields::number(limit, "reads_per_s")) ||
+                  is_at(bytes_per_s, fields::number(limit, "read_bytes_per_s"));
+         });
+}
+
 // The parts of each sample's time, and the reads.
 void take_parts(const View& source, Collected& all, LoaderView& view) {
   const Contention contention = profiler::contention(source);
@@ -309,6 +324,7 @@ void take_parts(const View& source, Collected& all, LoaderView& view) {
   }
   count_readers(reads);
   view.source = fit_source(reads);
+  view.source.is_limited = reads_at_limit(source.session, view.source);
   const double batches = static_cast<double>(all.made.size()) / static_cast<double>(view.batch);
   for (std::size_t i = 0; i < reads.size(); ++i) {
     SampleTime& time = all.made[i].time;
@@ -333,21 +349,31 @@ void take_samples(Collected& all, LoaderView& view) {
   }
 }
 
-// Only of workers with enough samples to say.
-void take_slowness(const Collected& all, LoaderView& view) {
+// Of each worker with enough samples to say: so many of its samples' times are below this one, of
+// 1, as a multiple of the fastest worker's; else 0.
+std::vector<double> slowness_at(const std::vector<std::vector<double>>& times, double share) {
   constexpr std::size_t enough = 8;
-  std::vector<double> medians;
-  for (std::size_t worker = 0; worker < all.rows.size(); ++worker) {
-    std::vector<double> times;
-    for (const Made& made : all.made)
-      if (made.time.worker == worker) times.push_back(made.wall_ns());
-    medians.push_back(times.size() < enough ? 0 : median(std::move(times)));
-  }
+  std::vector<double> found;
   double fastest = 0;
-  for (const double time : medians)
-    if (time > 0 && (fastest == 0 || time < fastest)) fastest = time;
-  for (std::size_t worker = 0; worker < medians.size(); ++worker)
-    if (medians[worker] > 0) view.by_worker[worker].slowness = medians[worker] / fastest;
+  for (std::vector<double> own : times) {
+    const auto at =
+        own.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(own.size()));
+    if (own.size() >= enough) std::ranges::nth_element(own, at);
+    found.push_back(own.size() < enough ? 0 : *at);
+    if (found.back() > 0 && (fastest == 0 || found.back() < fastest)) fastest = found.back();
+  }
+  for (double& time : found) time = fastest > 0 ? time / fastest : 0;
+  return found;
+}
+
+// A slow worker's fast samples are slow, too. Those of one that others keep from a lock take as
+// long as theirs where it gets it at once, though its median does not.
+void take_slowness(const Collected& all, LoaderView& view) {
+  std::vector<std::vector<double>> times(all.rows.size());
+  for (const Made& made : all.made) times[made.time.worker].push_back(made.wall_ns());
+  const std::vector<double> usual = slowness_at(times, 0.5), fast = slowness_at(times, 0.2);
+  for (std::size_t worker = 0; worker < times.size(); ++worker)
+    if (usual[worker] > 0) view.by_worker[worker].slowness = std::min(usual[worker], fast[worker]);
 }
 
 // Of the time of samples beyond their median's, without what they waited for a core: others took

@@ -18,8 +18,10 @@ struct WorkerRow {
   std::uint64_t samples = 0;
   std::vector<std::uint64_t> stage_ns;  // by LoaderView::stages
   std::uint64_t idle_ns = 0;
-  double busy = 0;      // of 1, of the windows' time
-  double slowness = 1;  // its median sample's time in that of the fastest worker
+  double busy = 0;  // of 1, of the windows' time
+  // The times of its samples as a multiple of the fastest worker's: of the medians or, where that
+  // is lower, of what a fifth of them stay below.
+  double slowness = 1;
 };
 
 // What making one sample took. The parts add up to the time from its begin to its end.

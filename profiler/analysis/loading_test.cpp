@@ -230,6 +230,21 @@ TEST(LoaderView, ComparesWorkers) {
   EXPECT_DOUBLE_EQ(view.by_worker[1].slowness, 4);
 }
 
+// It waits for a lock, and gets it at once in one of three samples.
+TEST(LoaderView, AWorkerThatWaitsForOthersIsNotSlow) {
+  SessionBuilder builder;
+  builder.thread(5000, "loader 0").thread(5001, "loader 1");
+  for (int i = 0; i < 30; ++i) {
+    const double at = 100.0 * i;
+    builder.span(Kind::sample, "sample", at, at + 10, 1, static_cast<std::uint64_t>(2 * i));
+    builder.span(Kind::sample, "sample", at, at + (i % 3 == 0 ? 10 : 70), 2,
+                 static_cast<std::uint64_t>(2 * i + 1));
+  }
+  builder.step(1, 0, 4000).window(1, 1, 0, 4000);
+  builder.raw().loader = {{"batch", 1}};
+  EXPECT_DOUBLE_EQ(loader_view(builder.build()).by_worker[1].slowness, 1);
+}
+
 TEST(Concentration, FindsTheFewPartsThatHaveMost) {
   std::vector<double> parts(100, 1.0);
   parts[7] = 200;

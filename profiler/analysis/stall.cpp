@@ -163,6 +163,7 @@ void try_prefetch(const LoaderModel& model, const LoaderView& view, Stall& stall
     const Predicted predicted = model.predict({.prefetch = prefetch});
     stall.wait_by_prefetch_ns.emplace_back(prefetch, predicted.wait_ns);
     if (!explains_wait || stall.prefetch_needed > 0 || prefetch <= view.prefetch) continue;
+    if (view.source.is_limited) continue;
     if (waits(predicted)) continue;
     if (model.has_pauses() && waits(model.predict({.prefetch = prefetch, .steady = true})))
       continue;

@@ -337,6 +337,20 @@ void find_slow_worker(const Facts& facts, std::vector<Finding>& findings) {
   if (finding.gain_ns > 0) findings.push_back(finding);
 }
 
+namespace {
+
+// For what makes few samples slow, by what samples are.
+std::string where_to_look(const Facts& facts) {
+  if (is_loose(facts.view)) return "look at these files and at the disk that holds them";
+  const LoaderView& view = facts.analysis.loader;
+  if (!facts.reads_text() && 2 * view.blocked_ns <= view.work_ns)
+    return "look at these samples: they may be larger than the others";
+  return "find what delays single reads: the disk or the network that holds the set "
+         "(`strace -f -T -p PID` shows the calls)";
+}
+
+}  // namespace
+
 void find_slow_samples(const Facts& facts, std::vector<Finding>& findings) {
   const LoaderView& view = facts.analysis.loader;
   const Concentration& few = view.service;
@@ -351,7 +365,12 @@ void find_slow_samples(const Facts& facts, std::vector<Finding>& findings) {
                               quantity(few.beyond_share, Unit::share),
                               quantity(few.share_of_all, Unit::share),
                               quantity(few.share_of_sum, Unit::share), slowest_text(facts.session)),
-      .advice = "look at these files and at the disk that holds them"};
+      .advice = where_to_look(facts)};
+  if (facts.lacks_cores())
+    finding.advice =
+        "look again where cores are free: other programs may be what delays samples, by the cores, "
+        "the cache or the disk that they use; if these stay slow, " +
+        finding.advice;
   const auto deeper = deeper_queue(facts, model);
   if (deeper && deeper->gain.ns >= least_gain * facts.step_ns) {
     finding.flag = deeper->flag;

@@ -107,6 +107,52 @@ TEST(LoaderFindings, ReadsMayWaitForOneLock) {
     EXPECT_THAT(named(others, "slow-disk").advice, Not(HasSubstr("for a lock")));
 }
 
+TEST(LoaderFindings, FewSlowSamplesAreLookedForWhereTheyAre) {
+  const auto advice = [](const char* encoding, const char* format, const char* stage) {
+    SessionBuilder builder =
+        testing::loader_session({.workers = 1,
+                                 .batch = 8,
+                                 .steps = 200,
+                                 .step_us = 2'000,
+                                 .stages = {{stage, 200}},
+                                 .encoding = encoding,
+                                 .has_cpu = true,
+                                 .scale = [](int b) { return b % 25 == 3 ? 15.0 : 1.0; }});
+    builder.raw().loader["format"] = format;
+    builder.raw().stamp["options"]["data_io"] = "pread";
+    builder.sample("loader 0 run delay %", 1000, 0);
+    const std::vector<Finding> findings = analyse(builder.build()).findings;
+    const auto found = std::ranges::find(findings, "slow-samples", &Finding::key);
+    return found == findings.end() ? "" : found->advice;
+  };
+  EXPECT_THAT(advice("png", "folder", "read"), HasSubstr("look at these files"));
+  EXPECT_THAT(advice("png", "tar shards", "read"), HasSubstr("what delays single reads"));
+  EXPECT_THAT(advice("png", "tar shards", "decode"), HasSubstr("look at these samples"));
+  EXPECT_THAT(advice("tokens", "tokens", "read"), HasSubstr("what delays single reads"));
+}
+
+TEST(LoaderFindings, FewSlowSamplesMayBeOtherPrograms) {
+  SessionBuilder builder =
+      testing::loader_session({.workers = 1,
+                               .batch = 8,
+                               .steps = 200,
+                               .gpu = false,
+                               .step_us = 2'000,
+                               .stages = {{"decode", 200}},
+                               .scale = [](int b) { return b % 25 == 3 ? 15.0 : 1.0; }});
+  const Session session = builder.build();
+  Analysis analysis = analyse(session);
+  const auto advice = [&] {
+    const std::vector<Finding> findings = find_findings(View(session), analysis);
+    const auto found = std::ranges::find(findings, "slow-samples", &Finding::key);
+    return found == findings.end() ? "" : found->advice;
+  };
+  EXPECT_THAT(advice(), ::testing::StartsWith("look at these files"));
+  analysis.contention.affinity_cores = 2;
+  analysis.contention.others_share = 0.5;
+  EXPECT_THAT(advice(), ::testing::StartsWith("look again where cores are free"));
+}
+
 // As fast as the group may read.
 TEST(LoaderFindings, ALimitOfReadsIsNamed) {
   const auto found = [](const Json& limit) {

@@ -89,6 +89,13 @@ def quota(cores):
                                  "cpu.max": f"{int(cores * 1e5)} 100000"})
 
 
+def slow_device(reads):
+    """The group's processes may read the disk of the scratch folder so many times a second."""
+    device = os.stat(tempfile.gettempdir()).st_dev
+    disk = f"{os.major(device)}:{os.minor(device)}"
+    return control_group("blkio", {"blkio.throttle.read_iops_device": f"{disk} {reads}", "io.max": f"{disk} riops={reads}"})
+
+
 def memory(mib):
     """Reclaims all the time: of version 2 alone. A hard limit ends the process instead, as it has no files to drop."""
     return control_group("memory", {"memory.high": str(mib << 20)})
@@ -237,6 +244,11 @@ def plants():
         Plant("little-cache", "memory that does not hold the files, which each epoch reads again", {"short-memory", "slow-disk"},
               r"memory|disk", "--workers 2 --steps 1000", data="many", around=lambda: little_cache(150), follow=False,
               evict=True),
+        Plant("io-limit", "a control group that may read 600 times a second", {"io-limit"}, r"raise the limit", "--workers 2",
+              data="many", around=lambda: slow_device(600), follow=False, evict=True),
+        Plant("weight", "a control group of a quarter of the usual weight, and one other program a core", {"other-programs"},
+              r"raise the weight", around=lambda: beside(control_group("cpu", {"cpu.shares": "256", "cpu.weight": "25"}),
+                                                         lambda: busy(cores)), follow=False),
         Plant("starved", "one core, and another program on it", {"other-programs"}, r"other|cores", "--workers 2",
               around=lambda: beside(one_core(), neighbour), follow=False),
         Plant("nice", "the run itself at nice 10, and two other programs a core", {"other-programs"}, r"without nice",

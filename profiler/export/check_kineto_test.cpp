@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -273,6 +274,40 @@ TEST(CheckKineto, DeepNestingAndLongNamesAreNoDanger) {
                    ", \"tid\": " + deep + "}]}");
   EXPECT_THAT(found, SizeIs(::testing::Ge(4U)));
   for (const std::string& sentence : found) EXPECT_LT(sentence.size(), 400U);
+}
+
+// The parser looks through a list again after each object of it, unless the list is not kept: each
+// of these took a minute.
+TEST(CheckKineto, LongListsAnywhereAreReadOnce) {
+  std::string objects = "{}", keys = "\"k\": {}";
+  for (int i = 1; i < 50'000; ++i) {
+    objects += ",{}";
+    keys += fmt::format(",\"k{}\": {{}}", i);
+  }
+  const std::string event = R"({"ph": "i", "name": "x", )";
+  for (const std::string& text :
+       {R"({"other": [)" + objects + "]}", R"({"other": {)" + keys + "}}", "{" + keys + "}",
+        R"({"distributedInfo": {"rank": [)" + objects + "]}}",
+        R"({"distributedInfo": [)" + objects + "]}", R"({"deviceProperties": [)" + objects + "]}",
+        R"({"deviceProperties": [{"id": [)" + objects + "]}]}",
+        R"({"traceEvents": {"a": [)" + objects + "]}}",
+        R"({"traceEvents": [)" + event + R"("args": {"device": [)" + objects + "]}}]}",
+        R"({"traceEvents": [)" + event + R"("args": {)" + keys + "}}]}",
+        R"({"traceEvents": [)" + event + R"("pid": [)" + objects + "]}]}",
+        R"([)" + event + keys + "}]", "[[" + objects + "]]"})
+    EXPECT_THAT(check_kineto(text), ::testing::Not(IsEmpty())) << text.substr(0, 60);
+}
+
+TEST(CheckKineto, ReadsOnlyWhatItUsesOfATrace) {
+  EXPECT_THAT(after([](Json& t) {
+                Json more = {{"args", {{"stream", 99}}}, {"rank", 9}};
+                more["id"] = {1, 2};
+                for (Json& e : t["traceEvents"]) e["extra"] = more;
+                for (Json& d : t["deviceProperties"]) d["extra"] = more;
+                t["more"] = {{"traceEvents", {1}}, {"deviceProperties", {{{"id", 5}}}}};
+                t["distributedInfo"]["extra"] = more;
+              }),
+              IsEmpty());
 }
 
 }  // namespace

@@ -79,27 +79,20 @@ class Reader {
       trace_.findings.add(shape, "The trace is a list of events, not an object with traceEvents.");
     else if (!rest.is_object() || !found_events_)
       trace_.findings.add(no_events, "The trace has no list traceEvents.");
-    take_head(rest);
+    if (const Json* info = fields::member(rest, "distributedInfo"))
+      trace_.has_rank = whole(fields::member(*info, "rank")).has_value();
     return std::move(trace_);
   }
 
  private:
-  // Each event is taken and dropped as soon as it is read: whole traces would take gigabytes.
+  using What = Json::parse_event_t;
+  enum class Part { other, events, devices, rank };  // members of the trace
+
   Json parse(std::string_view text) {
     if (const std::size_t zero = zero_byte(text); zero != std::string_view::npos)
       fail<DataError>("byte {}: is not JSON; copy it again", zero + 1);
     const auto take = [this](int depth, Json::parse_event_t what, Json& parsed) {
-      using What = Json::parse_event_t;
-      if (what == What::array_start && depth == 0) is_list_ = true;
-      if (what == What::key && depth == 1) is_events_ = parsed == "traceEvents";
-      if (what == What::array_start && depth == 1 && is_events_) found_events_ = true;
-      const bool is_complete =
-          what == What::object_end || what == What::array_end || what == What::value;
-      const bool is_event = is_list_ ? depth == 1 : depth == 2 && is_events_ && found_events_;
-      if (!is_complete || !is_event) return true;
-      event(parsed);
-      ++index_;
-      return false;
+      return keeps(depth, what, parsed);
     };
     try {
       return parse_json<Json>(text, take);
@@ -112,14 +105,61 @@ class Reader {
     }
   }
 
-  void take_head(const Json& head) {
-    if (const Json* info = fields::member(head, "distributedInfo"))
-      trace_.has_rank = whole(fields::member(*info, "rank")).has_value();
-    const Json* devices = fields::member(head, "deviceProperties");
-    if (devices == nullptr || !devices->is_array()) return;
-    for (const Json& device : *devices)
-      if (const auto id = whole(fields::member(device, "id")))
-        trace_.described_devices.push_back(*id);
+  // Each event is taken and dropped as soon as it is read: whole traces would take gigabytes. What
+  // nobody asks for is not kept either: after each object, nlohmann's parser looks through all that
+  // it has kept of the list or object around it.
+  bool keeps(int depth, What what, const Json& parsed) {
+    const bool starts = what == What::object_start || what == What::array_start;
+    if (depth == 0) {
+      is_list_ = what == What::array_start || is_list_;
+      if (is_list_) part_ = Part::events;
+      return true;
+    }
+    if (depth == 1 && !is_list_) {
+      if (what == What::key) part_ = part_of(parsed);
+      if (starts && (what == What::array_start) == (part_ == Part::rank)) part_ = Part::other;
+      found_events_ = found_events_ || (starts && part_ == Part::events);
+      return part_ != Part::other;
+    }
+    const int level = is_list_ ? depth - 1 : depth - 2;  // 0: an event, a device
+    switch (part_) {
+      case Part::other: return false;
+      case Part::rank: return !starts && (what != What::key || parsed == "rank");
+      case Part::events:
+      case Part::devices: break;
+    }
+    if (level == 0) {
+      is_args_ = false;
+      if (what != What::object_start) taken(parsed);
+      return what == What::object_start;
+    }
+    if (starts) return level == 1 && is_args_ && what == What::object_start;
+    if (what != What::key) return true;
+    if (level == 1) is_args_ = part_ == Part::events && parsed == "args";
+    return is_read(parsed.get_ref<const std::string&>());
+  }
+
+  static Part part_of(const Json& key) {
+    if (key == "traceEvents") return Part::events;
+    if (key == "deviceProperties") return Part::devices;
+    return key == "distributedInfo" ? Part::rank : Part::other;
+  }
+
+  // Of an event, its args and a device.
+  static bool is_read(std::string_view key) {
+    constexpr std::array<std::string_view, 14> read{
+        "ph", "name", "cat",  "ts",     "dur",    "pid",         "tid",
+        "id", "bp",   "args", "device", "stream", "correlation", "External id"};
+    return std::find(read.begin(), read.end(), key) != read.end();
+  }
+
+  void taken(const Json& parsed) {
+    if (part_ == Part::events) {
+      event(parsed);
+      ++index_;
+    } else if (const auto id = whole(fields::member(parsed, "id"))) {
+      trace_.described_devices.push_back(*id);
+    }
   }
 
   void find(EventRule rule, std::string_view what, std::string_view name) {
@@ -190,7 +230,7 @@ class Reader {
 
   // Numbers and texts; anything else is no name of a track, and may be nested without end.
   static std::string track_part(const Json* value) {
-    return value == nullptr || value->is_structured() ? "?" : shortened(printed(*value));
+    return value == nullptr || !value->is_primitive() ? "?" : shortened(printed(*value));
   }
 
   static std::string track_name(const Json& json) {
@@ -209,7 +249,8 @@ class Reader {
   KinetoEvents trace_;
   std::unordered_map<std::string, std::uint32_t> name_ids_, track_ids_;
   std::size_t index_ = 0;
-  bool is_list_ = false, is_events_ = false, found_events_ = false;
+  Part part_ = Part::other;
+  bool is_list_ = false, is_args_ = false, found_events_ = false;
 };
 
 }  // namespace

@@ -120,5 +120,19 @@ TEST(Place, TakesThousandsOfBuffers) {
   EXPECT_LE(static_cast<double>(placement.bytes), 1.02 * static_cast<double>(live_bound(lives)));
 }
 
+// What a search costs is bounded: more buffers are placed in fewer ways.
+TEST(Place, SpendsNoMoreOnMoreBuffers) {
+  Dice dice(8);
+  std::vector<Lifetime> lives;
+  for (int i = 0; i < 4000; ++i) {
+    const auto a = static_cast<int>(dice.below(3000)), b = static_cast<int>(dice.below(3000));
+    lives.push_back({1 + dice.below(1U << (6 + dice.below(17))), std::min(a, b), std::max(a, b)});
+  }
+  const Placement placement = place(lives);
+  expect_sound(lives, placement.offsets, placement.bytes);
+  EXPECT_GT(placement.bytes, live_bound(lives));  // which would end the search
+  EXPECT_LE(placement.looks, 350'000'000U);
+}
+
 }  // namespace
 }  // namespace warpstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -79,13 +80,16 @@ std::size_t call_number(const Program& program, int node) {
 }
 
 std::vector<std::size_t> live_bytes(const Program& program) {
-  std::vector<std::size_t> live;
-  for (const Call& call : program.calls()) {
-    live.push_back(0);
-    for (const int buffer : program.plan().alive_at(call.node))
-      live.back() += program.plan().buffers[idx(buffer)].lifetime.bytes;
+  // First what each node changes, modulo 2^64; then of the calls' nodes alone.
+  std::vector<std::size_t> live(program.graph().nodes.size() + 1);
+  for (const MemoryPlan::Buffer& buffer : program.plan().buffers) {
+    live[idx(buffer.lifetime.first)] += buffer.lifetime.bytes;
+    live[idx(buffer.lifetime.last + 1)] -= buffer.lifetime.bytes;
   }
-  return live;
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  std::vector<std::size_t> of_calls;
+  for (const Call& call : program.calls()) of_calls.push_back(live[idx(call.node)]);
+  return of_calls;
 }
 
 PersistentBytes persistent_bytes(const Program& program) {

@@ -14,7 +14,9 @@ namespace warpstep {
 namespace {
 
 constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t enough_looks = 50'000'000;  // of Search: about 0.4 s
+constexpr std::size_t enough_looks = 50'000'000;      // of Search: about 0.4 s
+constexpr std::size_t promotion_looks = 300'000'000;  // of all starts; each has its share
+constexpr std::size_t start_count = 7;
 
 using Order = std::vector<std::size_t>;
 
@@ -32,7 +34,10 @@ class Search {
   bool done() const { return best_.bytes == bound_; }
   void promote_highest(Order order);
   void climb();
-  const Placement& best() const { return best_; }
+  const Placement& best() {
+    best_.looks = looks_;
+    return best_;
+  }
 
  private:
   // Takes the lifetimes in the given order and puts each into a gap among those already placed.
@@ -95,12 +100,16 @@ void Search::keep_better(const Placement& placement) {
 }
 
 // Places in `order`, and again and again with the buffer that ends highest moved to the front,
-// where it finds the most room.
+// where it finds the most room. A placement of very many buffers costs all that may be spent, so
+// that the first may be the only one.
 void Search::promote_highest(Order order) {
   constexpr int rounds = 15;
+  const std::size_t share = promotion_looks / start_count * (starts_.size() + 1);
+  const auto goes_on = [&] { return !done() && (looks_ < share || best_.bytes == no_limit); };
   std::pair start{no_limit, order};
-  for (int round = 0; round < rounds && !done(); ++round) {
+  for (int round = 0; round < rounds && goes_on(); ++round) {
     for (const Fit fit : {Fit::lowest, Fit::tightest}) {
+      if (!goes_on()) break;
       place(order, fit, no_limit, now_);
       keep_better(now_);
       if (now_.bytes < start.first) start = {now_.bytes, order};
@@ -180,9 +189,14 @@ void Search::climb() {
 std::vector<std::size_t> live_bytes(std::span<const Lifetime> lifetimes) {
   int end = 0;
   for (const Lifetime& life : lifetimes) end = std::max(end, life.last + 1);
-  std::vector<std::size_t> live(idx(end));
-  for (const Lifetime& life : lifetimes)
-    for (int node = life.first; node <= life.last; ++node) live[idx(node)] += align_up(life.bytes);
+  std::vector<std::size_t> live(idx(end) + 1);  // first what each node changes, modulo 2^64
+  for (const Lifetime& life : lifetimes) {
+    if (life.last < life.first) continue;
+    live[idx(life.first)] += align_up(life.bytes);
+    live[idx(life.last + 1)] -= align_up(life.bytes);
+  }
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  live.pop_back();
   return live;
 }
 

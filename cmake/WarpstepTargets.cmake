@@ -74,6 +74,10 @@ if(WARPSTEP_SANITIZE)
   set(instrumented "$<NOT:$<BOOL:$<TARGET_PROPERTY:WARPSTEP_PLAIN>>>")
   add_compile_options("$<${instrumented}:${options}>")
   add_compile_definitions("$<${instrumented}:WARPSTEP_SANITIZED>")
+  # libstdc++ checks the indices of vectors, spans and texts, within an object where AddressSanitizer sees nothing.
+  if("address" IN_LIST WARPSTEP_SANITIZE)
+    add_compile_definitions("$<${instrumented}:_GLIBCXX_ASSERTIONS>")
+  endif()
   # A library calls its own, instrumented copies of inline functions, not a plain program's.
   add_link_options(-fsanitize=${sanitizers} -Wl,-Bsymbolic-functions)
 else()

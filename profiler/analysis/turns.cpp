@@ -11,18 +11,24 @@
 namespace warpstep::profiler {
 namespace {
 
-constexpr std::size_t cold_steps = 2;   // of a turn
+// The first steps of a turn find other caches than they left: at most so many, soon after its
+// begin.
+constexpr std::size_t cold_steps = 2;
+constexpr std::uint64_t cold_ns = 50'000'000;
 constexpr std::size_t least_pairs = 3;  // of a start
 constexpr int prior_starts = 5;         // that the prior is worth, as CompareOptions::prior_runs
 
 // The counted steps of a turn, in order.
 std::vector<const Step*> steps_of(const Session& session, const Turn& turn) {
   std::vector<const Step*> steps;
-  for (const Step& step : session.steps)
-    if (step.begin_ns >= turn.begin_ns && step.end_ns <= turn.end_ns && step.samples > 0)
+  std::size_t cold = 0;
+  for (const Step& step : session.steps) {
+    if (step.begin_ns < turn.begin_ns || step.end_ns > turn.end_ns || step.samples == 0) continue;
+    if (cold < cold_steps && step.begin_ns < turn.begin_ns + cold_ns)
+      ++cold;
+    else
       steps.push_back(&step);
-  steps.erase(steps.begin(),
-              steps.begin() + static_cast<std::ptrdiff_t>(std::min(steps.size(), cold_steps)));
+  }
   return steps;
 }
 

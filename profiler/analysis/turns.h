@@ -45,14 +45,14 @@ struct TurnComparison {
   double smallest_change() const;  // that these turns can show, as a share
 };
 
-// The steps of a turn are those that lie in it as a whole, without the first ones, which find cold
-// caches. A pair counts if both turns have such steps; its value is the logarithm of the ratio of
-// their mean times per sample: means, so that a wait at every tenth step counts. The level of two
-// runs started together is the Hodges-Lehmann estimate of their pairs, the median of the means of
-// all two of them, which a few disturbed turns do not move. The result is the mean of the levels.
-// Its interval is the moderated t of compare_statistics.h with one group: the levels' variance,
-// pooled with what is known before: `between_starts`, the sd of the logarithm that two equal
-// processes differ by throughout (placement in memory), and the spread of the pairs.
+// The steps of a turn are those that lie in it as a whole, without two in its first 50 ms, which
+// find cold caches. A pair counts if both turns have such steps; its value is the logarithm of the
+// ratio of their mean times per sample: means, so that a wait at every tenth step counts. The level
+// of two runs started together is the Hodges-Lehmann estimate of their pairs, the median of the
+// means of all two of them, which a few disturbed turns do not move. The result is the mean of the
+// levels. Its interval is the moderated t of compare_statistics.h with one group: the levels'
+// variance, pooled with what is known before: `between_starts`, the sd of the logarithm that two
+// equal processes differ by throughout (placement in memory), and the spread of the pairs.
 // DataError if fewer than 3 pairs of one start count.
 TurnComparison compare_turns(const std::vector<LivePair>& starts, double between_starts);
 

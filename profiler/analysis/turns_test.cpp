@@ -71,6 +71,11 @@ TEST(Turns, LeaveOutStepsThatAreNotWholeAndTheFirstOfATurn) {
   EXPECT_EQ(found.before.steps, 4 * 3U);
 }
 
+TEST(Turns, CountAllWholeStepsThatBeginLater) {
+  const Runs runs(4, 1000, 10, [](bool, std::size_t) { return 100.0; });
+  EXPECT_EQ(compare_turns({runs.pair()}, 0.01).before.steps, 4 * 9U) << "of ten, one is not whole";
+}
+
 TEST(Turns, CompareTheTimeOfASample) {
   const Runs runs(6, 100, 20, [](bool is_changed, std::size_t) { return is_changed ? 3.0 : 2.0; });
   const TurnComparison found = compare_turns({runs.pair()}, 0.01);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
@@ -41,7 +42,7 @@ struct TryOptions {
   RunOptions changed;  // only those that are given count
   std::vector<std::string> environment;
   std::string program;
-  std::uint64_t starts = 3, turns = 10;
+  std::uint64_t starts = 3, turns = 0;  // turns 0: chosen
   double turn_seconds = 0;
   std::string keep;
   bool json = false;
@@ -52,7 +53,11 @@ struct TryOptions {
 constexpr double between_starts = 0.0091;
 
 constexpr std::uint64_t warm_steps = 3;  // after which a process waits for its first turn
-constexpr double least_turn = 0.5, most_turn = 60, steps_of_turn = 10;
+// Of equal lengths in all, turns of 0.1 s gave intervals half as wide as turns of 0.5 s: the faster
+// the sides alternate, the more of the machine's changes they have in common.
+constexpr double least_turn = 0.1, most_turn = 60, steps_of_turn = 5;
+constexpr double seconds_of_start = 5;  // of each side, with at least `least_turns`
+constexpr std::uint64_t least_turns = 10;
 
 // SIGINT and the like end it after its processes and files are gone.
 struct Interrupted {};
@@ -276,18 +281,22 @@ TakenTurns take_turns(const TryOptions& options, const std::string& change,
   const double seconds = options.turn_seconds > 0
                              ? options.turn_seconds
                              : std::clamp(steps_of_turn * step_ms / 1000, least_turn, most_turn);
-  say("start {} of {}: {} turns of {:.2g} s per side\n", number, options.starts, options.turns,
-      seconds);
+  const std::uint64_t turns =
+      options.turns > 0
+          ? options.turns
+          : std::max(least_turns,
+                     static_cast<std::uint64_t>(std::ceil(seconds_of_start / seconds)));
+  say("start {} of {}: {} turns of {:.2g} s per side\n", number, options.starts, turns, seconds);
   TakenTurns taken;
-  for (std::uint64_t pair = 0; pair < options.turns; ++pair)
+  for (std::uint64_t pair = 0; pair < turns; ++pair)
     for (const bool is_changed : {pair % 2 == 1, pair % 2 == 0})
       taken.turns.push_back((is_changed ? changed : before).take_turn(seconds, is_changed));
-  Json turns = Json::array();
+  Json kept = Json::array();
   for (const profiler::Turn& turn : taken.turns)
-    turns.push_back({{"side", turn.is_changed ? "changed" : "before"},
-                     {"begin_ns", turn.begin_ns},
-                     {"end_ns", turn.end_ns}});
-  write_atomically(place / "turns.json", printed(turns, 1) + "\n");
+    kept.push_back({{"side", turn.is_changed ? "changed" : "before"},
+                    {"begin_ns", turn.begin_ns},
+                    {"end_ns", turn.end_ns}});
+  write_atomically(place / "turns.json", printed(kept, 1) + "\n");
   before.end();
   changed.end();
   taken.before = before.session();
@@ -423,14 +432,16 @@ Run declare_try(Parser parser) {
               .help = "how often both sides are started: equal processes differ, too",
               .check = whole_number(1, 100),
               .group = group});
-  parser.add({.name = "--turns",
-              .variable = &options->turns,
-              .help = "turns of each side per start",
-              .check = whole_number(3, 10'000),
-              .group = group});
+  parser.add(
+      {.name = "--turns",
+       .variable = &options->turns,
+       .help = "turns of each side per start; if not given, as many as take 5 s, and 10 or more",
+       .check = whole_number(3, 10'000),
+       .group = group,
+       .initial = "-"});
   parser.add({.name = "--turn-seconds",
               .variable = &options->turn_seconds,
-              .help = "length of a turn; if not given, ten steps, and 0.5 s or more",
+              .help = "length of a turn; if not given, five steps, and 0.1 s or more",
               .check = number_in_range(0.05, 3600),
               .group = group,
               .initial = "-"});

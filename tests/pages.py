@@ -167,6 +167,13 @@ for line in sys.stdin:
         failure = type(error).__name__ + ": " + str(error).replace(chr(10), " ")
     print({END!r}, failure, flush=True)
 """
+# Becomes a shell that runs a command and is killed when this program ends, however that ends. (No preexec_fn: pages run in threads.)
+BESIDE = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+if os.getppid() == int(sys.argv[1]):
+    os.execvp("bash", ["bash", "-c", "exec " + sys.argv[2]])
+"""
 MISSING = [("mpirun", "Open MPI is not installed")]  # skipped where this program is missing
 
 
@@ -204,6 +211,15 @@ def nearest(piece, text):
         least, most = (middle, most) if piece[:middle] in text else (least, middle - 1)
     at = text.find(piece[:least])
     return text[at : at + len(piece) + 80] if least > 3 else text[-1500:]
+
+
+def is_expression(pattern, other=""):
+    """Whether it is a regular expression, and `other` what may replace it."""
+    try:
+        re.sub(f"{pattern}|", other, "")
+    except (re.error, IndexError):
+        return False
+    return True
 
 
 def collapsed(text):
@@ -357,13 +373,20 @@ class Page:
                 if code:
                     self.problem(line, f"set-up ended with {code}: {rule}\n{said[-2000:]}")
             elif rule.startswith("beside "):
-                self.job = subprocess.Popen(["bash", "-c", "exec " + rule.removeprefix("beside ")], cwd=self.folder,
-                                            env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                            stderr=subprocess.DEVNULL)
+                self.end_job()
+                self.job = subprocess.Popen([sys.executable, "-c", BESIDE, str(os.getpid()), rule.removeprefix("beside ")],
+                                            cwd=self.folder, env=self.environment(), stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             elif rule.startswith("instead "):
-                _, pattern, other, _ = rule.removeprefix("instead ").split(rule.removeprefix("instead s")[0])
-                self.instead.append([line, pattern, other, 0])
+                parts = rule[8:].split(rule[9:10] or None)
+                if len(parts) != 4 or parts[0] != "s" or parts[3] or not is_expression(parts[1], parts[2]):
+                    self.problem(line, f"not of the form 'instead s/A/B/', A a regular expression: {rule}")
+                    continue
+                self.instead.append([line, parts[1], parts[2], 0])
             elif rule.startswith("mask "):
+                if not is_expression(rule.removeprefix("mask ")):
+                    self.problem(line, f"no regular expression: {rule}")
+                    continue
                 self.masks.append((rule.removeprefix("mask "), "#"))
 
     def list_commands(self):
@@ -372,9 +395,29 @@ class Page:
                 if command is True:
                     self.not_run(line, text)
 
+    def end_job(self):
+        if self.job is not None:
+            self.job.kill()
+            self.job.wait()
+
     def run(self):
         began = time.monotonic()
         self.make_folder()
+        try:
+            self.run_blocks()
+        finally:
+            self.end_job()
+            if self.interpreter is not None:
+                self.interpreter.stdin.close()
+                self.interpreter.wait()
+            if not self.keep:
+                shutil.rmtree(self.folder, ignore_errors=True)
+        for line, pattern, _, count in self.instead:
+            if not count:
+                self.problem(line, f"nothing is like '{pattern}' any more: remove the rule")
+        return time.monotonic() - began
+
+    def run_blocks(self):
         self.apply(RULES.get(self.name, []), 1)
         for block in blocks_of(self.text):
             self.apply(block.rules, block.line)
@@ -400,18 +443,6 @@ class Page:
                         self.problem(line, f"neither a command nor its output: {text.splitlines()[0]}")
                     else:
                         self.compare(line, text, block.rules)
-        if self.job is not None:
-            self.job.kill()
-            self.job.wait()
-        if self.interpreter is not None:
-            self.interpreter.stdin.close()
-            self.interpreter.wait()
-        for line, pattern, _, count in self.instead:
-            if not count:
-                self.problem(line, f"nothing is like '{pattern}' any more: remove the rule")
-        if not self.keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        return time.monotonic() - began
 
 
 def run_pages(pages, jobs):
@@ -456,6 +487,14 @@ PLANTED = [
     (SAYS + "    b 7\n    a 5 ms\n", "the page says"),
     ("<!-- run: instead s/b 7/b 8/ -->\n\n" + SAYS + "\nText.\n\n    b 7\n", None),
     ("<!-- run: instead s/no such/text/ -->\n\n" + SAYS, "nothing is like"),
+    ("<!-- run: instead s/b 7/b 8 -->\n\n" + SAYS, "docs/planted.md:3: not of the form"),
+    ("<!-- run: instead s/b/7/8/ -->\n\n" + SAYS, "not of the form"),
+    ("<!-- run: instead /b 7/b 8/ -->\n\n" + SAYS, "not of the form"),
+    ("<!-- run: instead s -->\n\n" + SAYS, "not of the form"),
+    ("<!-- run: instead s/b (7/b 8/ -->\n\n" + SAYS, "not of the form"),
+    ("<!-- run: instead s/b (7)/\\2/ -->\n\n" + SAYS, "not of the form"),
+    ("<!-- run: instead s|b (7)|b/\\1| -->\n\n" + SAYS + "\nText.\n\n    b 7\n", None),
+    ("<!-- run: mask b( -->\n\n" + SAYS, "no regular expression"),
     ("<!-- run: measured ^c -->\n\n" + SAYS + "    a 5 ms, b 7\n", "no line like"),
     ("    words without a command\n", "neither a command nor its output"),
     ("```cpp\nint x;\n```\n", "code without"),
@@ -469,8 +508,55 @@ PLANTED = [
 ]
 
 
+def is_running(process):
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+# The page ends by an error, the program by a signal.
+ENDINGS = [("raise OSError(5)", "ended"), ("os.kill(os.getpid(), 9)", "")]
+ENDING = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import pages
+page = pages.Page("docs/planted.md", "<!-- run: beside sleep 1000 -->\\n\\n    python3 -c 1\\n")
+def run_command(*_):
+    name = ""
+    while name != "sleep":  # the job has become what it is to be
+        name = open(f"/proc/{page.job.pid}/comm").read().strip()
+    print(page.job.pid, flush=True)
+    exec(sys.argv[2])
+page.run_command = run_command
+try:
+    page.run()
+except OSError:
+    print("running" if page.job.returncode is None else "ended")
+"""
+
+
+def left_running():
+    """After which of ENDINGS the job beside a page runs on."""
+    left = []
+    for ending, words in ENDINGS:
+        with tempfile.TemporaryDirectory() as folder:
+            ran = subprocess.run([sys.executable, "-c", ENDING, str(ROOT / "tests"), ending], stdin=subprocess.DEVNULL,
+                                 env={**os.environ, "TMPDIR": folder}, capture_output=True, text=True, timeout=SECONDS,
+                                 check=False)
+        job, *said = ran.stdout.split() or [""]
+        until = time.monotonic() + 10  # a killed process ends soon
+        while job and is_running(job) and time.monotonic() < until:
+            time.sleep(0.01)
+        if not job or is_running(job) or words not in " ".join(said):
+            left.append(f"the job beside a page runs on after {ending}: {ran.stdout}{ran.stderr}")
+    return left
+
+
 def self_test():
-    wrong = 0
+    left = left_running()
+    print("\n".join(left), end="\n" if left else "")
+    wrong = len(left)
     for text, words in PLANTED:
         page = Page("docs/planted.md", text)
         page.run()
@@ -478,7 +564,7 @@ def self_test():
         if not good:
             wrong += 1
             print(f"{text}expected {words or 'nothing'}, found {page.problems or 'nothing'}")
-    print(f"{len(PLANTED)} planted pages, {wrong} wrong")
+    print(f"{len(PLANTED)} planted pages and {len(ENDINGS)} planted ends, {wrong} wrong")
     return 1 if wrong else 0
 
 

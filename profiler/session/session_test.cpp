@@ -409,11 +409,17 @@ TEST(SessionFile, RefusesRecordsThatAreFarTooSmall) {
 
 TEST(SessionFile, RefusesJsonThatIsNestedTooDeeply) {
   const std::filesystem::path path = temporary("deep.prof");
-  {
-    SessionWriter writer(path);
-    writer.write(Chunk::program, std::string_view(std::string(300'000, '[')));
-  }
-  EXPECT_THROW(read_session(path), DataError);
+  const auto write = [&](const std::string& text) {
+    SessionWriter(path).write(Chunk::program, std::string_view(text));
+  };
+  const auto refused =
+      ::testing::ThrowsMessage<DataError>(::testing::HasSubstr("nested too deeply"));
+  write(std::string(64, '[') + std::string(64, ']'));
+  EXPECT_EQ(read_session(path).program.size(), 1U);
+  write(std::string(65, '[') + std::string(65, ']'));
+  EXPECT_THAT([&] { read_session(path); }, refused);
+  write(std::string(300'000, '['));
+  EXPECT_THAT([&] { read_session(path); }, refused);
 }
 
 TEST(SessionFile, RefusesJsonThatWouldTakeMinutes) {
@@ -430,8 +436,13 @@ TEST(SessionFile, RefusesJsonThatWouldTakeMinutes) {
   for (int i = 1; i < 300'000; ++i) list += ",{}";
   write("{\"calls\":[" + list + "]}");
   EXPECT_EQ(read_session(path).stamp.at("calls").size(), 300'000U);
+  const auto refused = ::testing::ThrowsMessage<DataError>(::testing::HasSubstr("too many keys"));
   write("[{\"a\":" + object(4097) + "}]");
-  EXPECT_THROW(read_session(path), DataError);
+  EXPECT_THAT([&] { read_session(path); }, refused);
+  list = object(4000);  // each of them is small enough
+  for (int i = 1; i < 34; ++i) list += "," + object(4000);
+  write("[" + list + "]");
+  EXPECT_THAT([&] { read_session(path); }, refused);
   write(std::string((std::size_t{64} << 20) + 1, ' '));
   EXPECT_THROW(read_session(path), DataError);
 }

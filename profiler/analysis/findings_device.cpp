@@ -133,17 +133,21 @@ struct Fixed {
   double sum() const { return outside_ns + update_ns + short_ns; }
 };
 
+// Calls have their whole times. Where most steps waited for a core their medians have that, too:
+// they are longer than the breakdown's kernels, and by that share no call's own.
+double own_share(const Facts& facts) {
+  double all = 0;
+  for (const CallRow& call : facts.analysis.work.calls)
+    if (!is_communication(call.op)) all += call.ns;
+  return all > 0 ? std::min(1.0, facts.part(Category::kernel) / all) : 1;
+}
+
 Fixed fixed_of(const Facts& facts) {
   constexpr double short_call_ns = 50'000;
   // Observers, such as a slow terminal, cost as much beside a larger batch: find_slow_observers().
   Fixed fixed{.outside_ns = std::max(0.0, facts.part(Category::cpu) + facts.part(Category::other) -
                                               facts.range_ns("observers"))};
-  // Calls have their whole times. Where most steps waited for a core their medians have that, too:
-  // they are longer than the breakdown's kernels, and by that share no call's own.
-  double all = 0;
-  for (const CallRow& call : facts.analysis.work.calls)
-    if (!is_communication(call.op)) all += call.ns;
-  const double own = all > 0 ? std::min(1.0, facts.part(Category::kernel) / all) : 1;
+  const double own = own_share(facts);
   for (const CallRow& call : facts.analysis.work.calls) {
     if (is_communication(call.op)) continue;
     if (call.phase == "update")
@@ -156,8 +160,7 @@ Fixed fixed_of(const Facts& facts) {
 
 bool is_mostly_fixed(const Facts& facts, const Fixed& fixed) {
   // What others take of a step does not depend on its batch either, and has a finding of its own.
-  const double own_ns = facts.step_ns - facts.part(Category::core_wait);
-  return fixed.sum() >= least_fixed * own_ns;
+  return fixed.sum() >= least_fixed * (facts.step_ns - facts.part(Category::core_wait));
 }
 
 // Of the second of a call's inputs, "f32 128x512, f32 512x512": of a layer its weights. 0: it has
@@ -195,7 +198,7 @@ double weights_ns(const Facts& facts) {
     });
     if (forward != calls.end()) sum += call.ns * std::min(1.0, weight_bytes(*forward) / call.bytes);
   }
-  return sum;
+  return own_share(facts) * sum;
 }
 
 // Half as many batches of twice the size make the same update.

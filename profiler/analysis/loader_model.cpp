@@ -269,8 +269,10 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     gain.most_ns = std::clamp(gain.most_ns + off, gain.most_ns, std::max(gain.most_ns, all));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }
-  // More batches ahead leave the work as it is: they save waits alone.
-  if (remedy.prefetch > 0 && remedy.workers == 0 && remedy.cpu == 1 && remedy.latency == 1)
+  // More batches ahead leave the work as it is, and workers that are all as fast make the same
+  // samples: both save waits alone.
+  const bool is_queue = remedy.prefetch > 0 && remedy.workers == 0;
+  if ((is_queue || remedy.even_workers) && remedy.cpu == 1 && remedy.latency == 1)
     for (double* const ns : {&gain.ns, &gain.least_ns, &gain.most_ns})
       *ns = std::min(*ns, view_.wait_ns);
   return gain;

@@ -292,6 +292,28 @@ TEST(LoaderModel, PromisesNoMoreThanWorkAndWaits) {
   EXPECT_LE(gain.most_ns, view.wait_ns + view.work_ns);
 }
 
+// A slow worker's time is no more work: without it the kernels' threads have the cores no sooner.
+TEST(LoaderModel, PromisesOfASlowWorkerNoMoreThanTheWait) {
+  SessionBuilder builder = testing::loader_session({.workers = 2,
+                                                    .cores = 2,
+                                                    .kernel_threads = 2,
+                                                    .batch = 8,
+                                                    .steps = 60,
+                                                    .gpu = false,
+                                                    .step_us = 20'000,
+                                                    .stages = {{"decode", 1'000}},
+                                                    .has_cpu = true});
+  for (const double at : {0.0, 200'000.0, 400'000.0}) builder.sample("main run delay %", at, 40);
+  const Session session = builder.build();
+  LoaderView view = loader_view(session);
+  view.by_worker.front().slowness = 4;
+  const LoaderModel model(view, session);
+  ASSERT_GT(model.gain({.cpu = 0.5}).most_ns, 2 * view.wait_ns);
+  const Gain gain = model.gain({.even_workers = true});
+  EXPECT_LE(gain.ns, view.wait_ns);
+  EXPECT_LE(gain.most_ns, view.wait_ns);
+}
+
 TEST(LoaderModel, ConservesTheCoresOfAHost) {
   // Everything on C cores, kernels with all of them: no setting beats (C S + W) / C.
   const Session session = testing::loader_session({.workers = 1,

@@ -37,9 +37,21 @@ std::string write_limits_text(const Session& session) {
   return limits_of(session, "writes", "write_bytes_per_s", "writes_per_s");
 }
 
+// Beside other programs workers also wait for cores, and for reads less than half of their time.
+// The limit binds them as long as some read is in progress for most of the time, at the rate that
+// it allows: with more cores no more would be read. Where reads are seldom it is far away, whatever
+// they took.
 bool reads_are_limited(const Facts& facts) {
+  constexpr double least_blocked = 0.25;  // of the workers' time
+  constexpr double least_reading = 0.5;   // of the step
   const Stall& stall = facts.analysis.stall;
-  return stall.is_stalled && stall.bound == Bound::io && facts.analysis.loader.source.is_limited;
+  const LoaderView& view = facts.analysis.loader;
+  if (!stall.is_stalled || !view.source.is_limited) return false;
+  if (stall.bound == Bound::io) return true;
+  const double read_ns = static_cast<double>(view.batch) / view.source.reads_per_s * 1e9;
+  return stall.bound == Bound::unknown && view.knows_cpu &&
+         view.blocked_ns >= least_blocked * view.work_ns &&
+         read_ns >= least_reading * stall.step_ns;
 }
 
 void find_io_limit(const Facts& facts, std::vector<Finding>& findings) {

@@ -190,6 +190,43 @@ TEST(LoaderFindings, ALimitOfReadsIsNamed) {
   }
 }
 
+// 600 reads per second, by one worker that others keep from its core for part of the time.
+TEST(LoaderFindings, ALimitOfReadsIsNamedBesideOtherPrograms) {
+  struct Taken {
+    double read_us, decode_us, delay;
+    const char* asleep = "";
+  };
+  const auto found = [](const Taken& taken) {
+    SessionBuilder builder = testing::loader_session(
+        {.workers = 1,
+         .cores = 4,
+         .batch = 8,
+         .steps = 60,
+         .step_us = 500,
+         .stages = {{"read", taken.read_us}, {"decode", taken.decode_us}, {"copy", 1'000}},
+         .has_cpu = true,
+         .asleep = taken.asleep,
+         .bytes = 5'000});
+    const double end_us = 1e-3 * static_cast<double>(builder.raw().steps.back().end_ns);
+    builder.sample("loader 0 run delay %", end_us, taken.delay);
+    builder.raw().stamp["cgroup"]["io_limits"] =
+        Json::array({{{"device", "vda"}, {"reads_per_s", 600}}});
+    return analyse(builder.build());
+  };
+  const Analysis busy = found({2'000, 10, 40});  // 40 % without a core, 26 % in reads
+  EXPECT_THAT(keys(busy.findings), Contains("io-limit"));
+  EXPECT_THAT(keys(busy.findings), Not(Contains("data-wait")));
+  EXPECT_EQ(busy.stall.bound, Bound::unknown);
+  for (const Taken& others :
+       {Taken{2'000, 10, 44}, Taken{3'200, 10, 50.5},  // less than a quarter; mostly that wait
+        Taken{1'300, 1'300, 1, "decode"}}) {           // asleep, reading for a third of the time
+    const Analysis other = found(others);
+    EXPECT_TRUE(other.loader.source.is_limited);
+    EXPECT_THAT(keys(other.findings), Not(Contains("io-limit")))
+        << others.read_us << " " << others.decode_us << " " << others.delay;
+  }
+}
+
 // Workers that sleep outside of reads because the pages of a mapped set are read then.
 TEST(LoaderFindings, APackedSetThatIsNotInMemoryIsNamed) {
   const auto found = [](double faults_per_s, const char* io, double decode_us, bool fits = true,

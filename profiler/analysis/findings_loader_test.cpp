@@ -282,6 +282,50 @@ TEST(LoaderFindings, APackedSetThatIsNotInMemoryIsNamed) {
   }
 }
 
+// A worker and samples that are slow, where the pages of the set are read, or a limit of reads
+// binds.
+TEST(LoaderFindings, WhatWaitsForStorageIsNoSlowWorkerOrSample) {
+  struct Found {
+    std::vector<std::string> keys;
+    double most_ns = 0;  // of what is named in their place
+  };
+  const auto found = [](double faults_per_s, int reads_per_s, const char* named = "") {
+    SessionBuilder builder = testing::loader_session({.workers = 2,
+                                                      .cores = 4,
+                                                      .batch = 8,
+                                                      .steps = 60,
+                                                      .step_us = 2'000,
+                                                      .stages = {{"read", 2'000}, {"decode", 100}},
+                                                      .has_cpu = true,
+                                                      .bytes = 5'000});
+    for (const char* const name : {"loader 0 run delay %", "loader 1 run delay %"})
+      builder.sample(name, 1000, 0);
+    builder.sample("major faults/s", 1000, faults_per_s);
+    builder.raw().loader["format"] = "tar shards";
+    builder.raw().stamp["cgroup"]["io_limits"] =
+        Json::array({{{"device", "vda"}, {"reads_per_s", reads_per_s}}});
+    const Session session = builder.build();
+    Analysis analysis = analyse(session);
+    analysis.loader.by_worker.front().slowness = 4;
+    analysis.loader.service = {.share_of_all = 0.05, .share_of_sum = 0.7, .beyond_share = 0.4};
+    analysis.breakdown.mean[static_cast<std::size_t>(Category::kernel)] =
+        analysis.breakdown.step_ns - 1e6;  // no finding of waits gains more
+    Found all;
+    for (const Finding& finding : find_findings(View(session), analysis)) {
+      all.keys.push_back(finding.key);
+      if (finding.key == named) all.most_ns = finding.gain_most_ns;
+    }
+    return all;
+  };
+  EXPECT_THAT(found(0, 0).keys, ::testing::IsSupersetOf({"slow-worker", "slow-samples"}));
+  for (const Found& in_storage :
+       {found(2'000, 0, "set-not-in-memory"), found(0, 900, "io-limit")}) {
+    EXPECT_DOUBLE_EQ(in_storage.most_ns, 1e6);
+    EXPECT_THAT(in_storage.keys, Not(Contains("slow-worker")));
+    EXPECT_THAT(in_storage.keys, Not(Contains("slow-samples")));
+  }
+}
+
 // Where the system says that they are reads of a disk.
 TEST(LoaderFindings, ReadsOfASetThatIsNotInMemoryAreNoSlowDisk) {
   const auto found = [](double faults_per_s, const char* format, double step_us = 2'000) {

@@ -20,6 +20,7 @@ constexpr std::size_t least_replayed = 48, most_replayed = 400;  // steps
 constexpr int most_threads = 4096;                               // more are damage
 constexpr int most_for_reads = 64;                               // workers
 constexpr double least_asleep = 0.2;                             // of the workers' time
+constexpr double most_of_blocked = 0.5;                          // what few reads may have
 constexpr double misfit = 0.1;                                   // of the step
 constexpr double hardly_waits = 0.02;                            // of the step
 constexpr double fits_within = 0.005;                            // a calibration is done
@@ -252,12 +253,16 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     gain.most_ns = std::max(gain.most_ns, std::min(most, taken));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }
-  // Reads of as many workers all the time do not show what they would be with more.
+  // Reads of as many workers all the time do not show what they would be with more. Nor do a few
+  // that all others hardly waited beside, as with a source that serves some at once and then none.
   const SourceFit& source = view_.source;
-  const bool may_be_shared = view_.blocked_ns >= least_asleep * view_.work_ns &&
-                             source.most_ns_per_byte > 0 && !source.tells_apart();
+  const bool may_be_shared =
+      view_.blocked_ns >= least_asleep * view_.work_ns && !source.tells_apart();
+  const bool are_few =
+      view_.blocked_ns >= least_asleep * view_.work_ns && source.left_out_share >= most_of_blocked;
   const bool may_be_a_lock = view_.asleep_ns >= least_asleep * view_.work_ns;
-  if (remedy.workers > view_.workers && view_.workers > 1 && (may_be_a_lock || may_be_shared)) {
+  const bool is_open = view_.workers > 1 && (may_be_a_lock || may_be_shared);
+  if (remedy.workers > view_.workers && (is_open || are_few)) {
     gain.least_ns = std::min(gain.least_ns, 0.0);
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }

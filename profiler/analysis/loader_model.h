@@ -38,8 +38,9 @@ struct Predicted {
 // while workers had them, which the replay shows only as far as shares of the cores explain it: the
 // range reaches to all of that wait, as far as the remedy takes work from the workers or keeps the
 // kernels' threads from falling asleep in waits for data, and no further than that work and those
-// waits. More workers shorten the wait of those that sleep, unless they wait for one lock: then the
-// range begins at no gain.
+// waits. More workers shorten the wait of those that sleep, unless they wait for one lock, and of
+// those that read, unless they share what serves them: where that is open the range begins at no
+// gain.
 struct Gain {
   double ns = 0;
   double least_ns = 0, most_ns = 0;

@@ -131,12 +131,16 @@ SourceFit fit_source(std::span<const ReadTime> reads) {
   add_rates(reads, fit);
   fit.is_serial = are_serial(reads, fit.readers);
   const double longest = longest_kept(reads);
-  double count = 0, bytes = 0, readers = 0, blocked = 0, all = 0;
+  double count = 0, bytes = 0, readers = 0, blocked = 0, all = 0, left_out = 0;
   for (const ReadTime& read : reads) {
-    if (read.blocked_ns > longest) continue;
+    if (read.blocked_ns > longest) {
+      left_out += read.blocked_ns;
+      continue;
+    }
     count += 1, bytes += read.bytes, readers += read.readers, blocked += read.blocked_ns;
     all += static_cast<double>(read.end_ns - read.begin_ns);
   }
+  if (left_out > 0) fit.left_out_share = left_out / (left_out + blocked);
   bytes /= count, readers /= count, blocked /= count, all /= count;
   fit.latency_ns = blocked;
   if (blocked <= 0 || bytes <= 0) return fit;  // bytes were not recorded

@@ -32,6 +32,7 @@ struct SourceFit {
   double reads_per_s = 0;        // the same
   double readers = 0;            // at once, while any
   double bandwidth_share = 0;    // of the blocked time, of 1: what the shared bandwidth explains
+  double left_out_share = 0;     // of the blocked time, of 1: that of the reads that took longest
   // How much longer the source works on a byte than its readers are blocked for it, by one reader:
   // while one waits for a core, or uses it, the source serves the others.
   double busy_per_blocked = 1;

@@ -157,6 +157,15 @@ TEST(LoaderSource, SaysWhenItCannotTell) {
   EXPECT_THAT(fit.ns_per_byte, AllOf(Ge(fit.least_ns_per_byte), Le(fit.most_ns_per_byte)));
 }
 
+TEST(LoaderSource, SaysWhatTheLongestReadsHave) {
+  std::vector<ReadTime> reads = reads_of(1'000, 0, 8000, 0);
+  EXPECT_LT(fit_source(reads).left_out_share, 0.1);
+  for (std::size_t i = 49; i < reads.size(); i += 50) reads[i].blocked_ns = 147'000;
+  EXPECT_NEAR(fit_source(reads).left_out_share, 0.75, 0.01);
+  for (ReadTime& read : reads) read.bytes = 0;  // not known
+  EXPECT_NEAR(fit_source(reads).left_out_share, 0.75, 0.01);
+}
+
 TEST(LoaderSource, NeedsReadsAndBytes) {
   EXPECT_EQ(fit_source({}).latency_ns, 0);
   const SourceFit unknown = fit_source(reads_of(1000, 0, 0, 0));

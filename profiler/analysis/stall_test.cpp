@@ -314,6 +314,60 @@ TEST(LoaderModel, PromisesOfASlowWorkerNoMoreThanTheWait) {
   EXPECT_LE(gain.most_ns, view.wait_ns);
 }
 
+// As where a source serves some reads at once and then none for a while: more workers would share
+// it, or not. Few are those that a fit of the source leaves out.
+TEST(LoaderModel, PromisesLittleOfWorkersWhereFewReadsHaveTheWait) {
+  const auto gain = [](int period, const char* stage = "read") {
+    SessionBuilder builder = testing::loader_session(
+        {.workers = 1,
+         .cores = 8,
+         .batch = 1,
+         .steps = 200,
+         .step_us = 500,
+         .stages = {{stage, 1'000}},
+         .has_cpu = true,
+         .bytes = 5'000,
+         .scale = [=](int batch) { return batch % period == 7 ? 5.0 * period : 1.0; }});
+    builder.sample("loader 0 run delay %", 1000, 0);
+    const Session session = builder.build();
+    LoaderView view = loader_view(session);
+    view.source.least_ns_per_byte = view.source.most_ns_per_byte = view.source.ns_per_byte = 0;
+    return LoaderModel(view, session).gain({.workers = 4});
+  };
+  EXPECT_EQ(gain(100).least_ns, 0);
+  EXPECT_GT(gain(100).most_ns, 1e5);
+  EXPECT_GT(gain(20).least_ns, 1e5);             // 5 % of the reads are not few
+  EXPECT_GT(gain(100, "decode").least_ns, 1e5);  // which shares nothing
+}
+
+// Of two readers all the time.
+TEST(LoaderModel, PromisesOfMoreReadersWhatTheSourceLeavesOpen) {
+  SessionBuilder builder = testing::loader_session({.workers = 2,
+                                                    .cores = 8,
+                                                    .batch = 8,
+                                                    .steps = 60,
+                                                    .step_us = 2'000,
+                                                    .stages = {{"read", 2'000}, {"decode", 100}},
+                                                    .has_cpu = true,
+                                                    .bytes = 5'000});
+  for (const char* const name : {"loader 0 run delay %", "loader 1 run delay %"})
+    builder.sample(name, 1000, 0);
+  const Session session = builder.build();
+  const auto least = [&](const LoaderView& view) {
+    return LoaderModel(view, session).gain({.workers = 4}).least_ns;
+  };
+  const LoaderView view = loader_view(session);
+  ASSERT_FALSE(view.source.tells_apart());
+  EXPECT_EQ(least(view), 0);
+  LoaderView known = view;  // to be latency, mostly
+  known.source.least_ns_per_byte = known.source.most_ns_per_byte = known.source.ns_per_byte =
+      0.1 * known.source.limit_ns_per_byte;
+  EXPECT_GT(least(known), 1e6);
+  LoaderView awake = view;
+  awake.blocked_ns = 0.04 * awake.work_ns;
+  EXPECT_GT(least(awake), 1e6);
+}
+
 TEST(LoaderModel, ConservesTheCoresOfAHost) {
   // Everything on C cores, kernels with all of them: no setting beats (C S + W) / C.
   const Session session = testing::loader_session({.workers = 1,

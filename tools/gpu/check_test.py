@@ -7,6 +7,8 @@ import os
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 import tarfile
 import unittest
 import unittest.mock
@@ -61,6 +63,20 @@ class GpuCheck(standins.Staged):
         pasted = shlex.split(rows[6].split("`")[-2])
         self.assertTrue(pasted[pasted.index("--peer-cmd") + 1].startswith("step_peer --device cuda "), pasted)
         self.assertIsNone(re.search(r"[ `=]/", "\n".join(rows)), "a path of this machine")
+
+    def test_an_old_python_is_refused(self):
+        python = self.tmp / "python3"
+        python.write_text(f"""#!{sys.executable}
+import sys
+sys.version_info = (3, 8, 18)
+if sys.argv[1] == "-V": print("Python 3.8.18")
+if sys.argv[1] == "-c": exec(sys.argv[2])
+""")
+        python.chmod(0o755)
+        ran = subprocess.run([ROOT / "tools" / "gpu_check", "--list"], capture_output=True, text=True,
+                             env={**os.environ, "PATH": f"{self.tmp}:{os.environ['PATH']}"})
+        self.assertEqual((ran.returncode, ran.stdout), (2, ""))
+        self.assertEqual(ran.stderr, "gpu_check needs Python 3.9 or later; python3 is Python 3.8.18\n")
 
     def test_no_device(self):
         with unittest.mock.patch.object(machine, "no_driver", lambda: "no NVIDIA driver on this machine"):

@@ -87,6 +87,7 @@ void load_cupti(CuptiApi& api) {
   cupti.get("cuptiActivityEnableRuntimeApi", api.enable_runtime_api);
   cupti.get("cuptiActivityEnableDriverApi", api.enable_driver_api);
   cupti.get("cuptiActivityFlushAll", api.flush_all);
+  cupti.get("cuptiActivityGetNextRecord", api.next_record);
   cupti.get("cuptiActivityGetNumDroppedRecords", api.get_dropped);
   cupti.get("cuptiActivityPushExternalCorrelationId", api.push_external);
   cupti.get("cuptiActivityPopExternalCorrelationId", api.pop_external);
@@ -140,9 +141,9 @@ std::string why_no_library(const CuptiApi& api) {
     return explain_failure(api, "cuptiGetVersion", result);
   if (!knows_cupti_version(version))
     return fmt::format(
-        "libcupti has version {}, but this build supports the records of {} to {}; install "
-        "cuda-cupti-13-0, or build Warpstep with that version's headers",
-        version, CUPTI_API_VERSION / 100 * 100, CUPTI_API_VERSION / 100 * 100 + 99);
+        "libcupti has version {}, but Warpstep knows the records of {} to {}; install "
+        "cuda-cupti-13-0",
+        version, oldest_cupti, newest_cupti);
   return {};
 }
 

@@ -52,6 +52,7 @@ struct CuptiApi {
   decltype(&::cuptiActivityEnableRuntimeApi) enable_runtime_api = nullptr;
   decltype(&::cuptiActivityEnableDriverApi) enable_driver_api = nullptr;
   decltype(&::cuptiActivityFlushAll) flush_all = nullptr;
+  decltype(&::cuptiActivityGetNextRecord) next_record = nullptr;
   decltype(&::cuptiActivityGetNumDroppedRecords) get_dropped = nullptr;
   decltype(&::cuptiActivityPushExternalCorrelationId) push_external = nullptr;
   decltype(&::cuptiActivityPopExternalCorrelationId) pop_external = nullptr;
@@ -75,10 +76,13 @@ struct CuptiApi {
 // The functions of this machine's libraries.
 CuptiApi load_cupti_api();
 
-// Whether the library's records have the layout of the headers that this was compiled with: CUPTI
-// writes the newest record of each kind, which may be longer in the next minor version.
+// CUPTI writes the newest record of each kind, which may be longer in the next minor version. The
+// headers of these versions were compared: each field, constant and parameter that is used here has
+// the same place and value in all of them (README.md); only the ends of records differ.
+constexpr std::uint32_t oldest_cupti = 130'000, newest_cupti = 130'599;
+
 constexpr bool knows_cupti_version(std::uint32_t version) {
-  return version / 100 == CUPTI_API_VERSION / 100;
+  return version >= oldest_cupti && version <= newest_cupti;
 }
 
 // "cuptiSubscribe_v2 gave CUPTI_ERROR_UNKNOWN (999)", with the fix where there is one.

@@ -30,11 +30,46 @@ void append_bytes(std::vector<std::byte>& to, std::span<const std::byte> bytes) 
 
 }  // namespace
 
-DumpWriter::DumpWriter(std::filesystem::path path) : path_(std::move(path)) {
+DumpLayout::DumpLayout(std::uint32_t version, const RecordBytes& bytes)
+    : cupti_version(version),
+      kernel_bytes(bytes[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]),
+      copy_bytes(bytes[CUPTI_ACTIVITY_KIND_MEMCPY]),
+      peer_copy_bytes(bytes[CUPTI_ACTIVITY_KIND_MEMCPY2]),
+      set_bytes(bytes[CUPTI_ACTIVITY_KIND_MEMSET]),
+      call_bytes(bytes[CUPTI_ACTIVITY_KIND_RUNTIME]),
+      sync_bytes(bytes[CUPTI_ACTIVITY_KIND_SYNCHRONIZATION]),
+      overhead_bytes(bytes[CUPTI_ACTIVITY_KIND_OVERHEAD]),
+      graph_bytes(bytes[CUPTI_ACTIVITY_KIND_GRAPH_TRACE]) {}
+
+RecordBytes DumpLayout::record_bytes() const {
+  RecordBytes bytes = oldest_record_bytes();
+  const auto set = [&](CUpti_ActivityKind kind, std::uint32_t count) {
+    bytes[kind] = static_cast<std::uint16_t>(count % 8 == 0 && count <= 1024 ? count : 0);
+  };
+  set(CUPTI_ACTIVITY_KIND_KERNEL, kernel_bytes);
+  set(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, kernel_bytes);
+  set(CUPTI_ACTIVITY_KIND_MEMCPY, copy_bytes);
+  set(CUPTI_ACTIVITY_KIND_MEMCPY2, peer_copy_bytes);
+  set(CUPTI_ACTIVITY_KIND_MEMSET, set_bytes);
+  set(CUPTI_ACTIVITY_KIND_RUNTIME, call_bytes);
+  set(CUPTI_ACTIVITY_KIND_DRIVER, call_bytes);
+  set(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, sync_bytes);
+  set(CUPTI_ACTIVITY_KIND_OVERHEAD, overhead_bytes);
+  set(CUPTI_ACTIVITY_KIND_GRAPH_TRACE, graph_bytes);
+  return bytes;
+}
+
+bool DumpLayout::is_known() const {
+  return schema == 1 && knows_cupti_version(cupti_version) &&
+         too_short_record(record_bytes()).empty();
+}
+
+DumpWriter::DumpWriter(std::filesystem::path path, const DumpLayout& layout)
+    : path_(std::move(path)) {
   file_ = create_file(path_);
   if (file_ < 0) fail<DataError>("{}: cannot create it: {}", path_.string(), std::strerror(errno));
   try {
-    append(static_cast<std::uint32_t>(DumpChunk::layout), bytes_of(DumpLayout{}));
+    append(static_cast<std::uint32_t>(DumpChunk::layout), bytes_of(layout));
   } catch (...) {
     ::close(file_);
     throw;
@@ -141,7 +176,7 @@ class Replayer {
   void take(DumpChunk type, std::string_view payload) {
     if (type != DumpChunk::layout && type != DumpChunk::devices) in_window_ = true;
     switch (type) {
-      case DumpChunk::layout: return check(one<DumpLayout>(payload));
+      case DumpChunk::layout: return take_layout(one<DumpLayout>(payload));
       case DumpChunk::texts: return take_texts(payload);
       case DumpChunk::buffer: return parser_.take(std::as_bytes(std::span(payload)));
       case DumpChunk::clocks: return take_clocks(payload);
@@ -176,13 +211,14 @@ class Replayer {
     return all.front();
   }
 
-  void check(const DumpLayout& layout) const {
-    if (!layout.fits(DumpLayout{}))
+  void take_layout(const DumpLayout& layout) {
+    if (!layout.is_known())
       fail<DataError>(
-          "{}: was dumped with CUPTI {}, whose records have another layout than those of {}; read "
-          "it "
-          "with a build for that version",
-          path_, layout.cupti_version, DumpLayout{}.cupti_version);
+          "{}: was dumped with CUPTI {}, whose records have another layout than those of {} to {}; "
+          "read it with a version of Warpstep that knows them",
+          path_, layout.cupti_version, oldest_cupti, newest_cupti);
+    record_bytes_ = layout.record_bytes();
+    parser_ = make_parser();
   }
 
   void take_texts(std::string_view payload) {
@@ -234,7 +270,8 @@ class Replayer {
   }
 
   Parser make_parser() {
-    return Parser([this](TextOf of, std::uint64_t key) { return text_of(of, key); }, false);
+    return Parser([this](TextOf of, std::uint64_t key) { return text_of(of, key); }, false,
+                  record_bytes_);
   }
 
   std::string_view bytes_;
@@ -243,6 +280,7 @@ class Replayer {
   std::uint32_t chunks_ = 0;
   bool in_window_ = false;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> texts_;
+  RecordBytes record_bytes_ = oldest_record_bytes();
   Parser parser_ = make_parser();
   WindowFacts facts_;
   std::vector<Traced> windows_;

@@ -5,8 +5,6 @@
 // each preceded by the texts that are new in it, and its facts.
 #pragma once
 
-#include <cupti.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -14,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/sources/cupti_api.h"
 #include "profiler/sources/cupti_parse.h"
 
 namespace warpstep::profiler {
@@ -31,27 +30,18 @@ enum class DumpChunk : std::uint32_t {
   devices,     // for each device: DumpDevice, then its name's bytes; before the windows
 };
 
-// A program can read a dump if it was compiled with records of these sizes.
+// The library that wrote the records, and the bytes of each.
 struct DumpLayout {
   std::uint32_t schema = 1;
-  std::uint32_t cupti_version = CUPTI_API_VERSION;
-  std::uint32_t kernel_bytes = sizeof(CUpti_ActivityKernel10);
-  std::uint32_t copy_bytes = sizeof(CUpti_ActivityMemcpy6);
-  std::uint32_t peer_copy_bytes = sizeof(CUpti_ActivityMemcpyPtoP4);
-  std::uint32_t set_bytes = sizeof(CUpti_ActivityMemset4);
-  std::uint32_t call_bytes = sizeof(CUpti_ActivityAPI);
-  std::uint32_t sync_bytes = sizeof(CUpti_ActivitySynchronization2);
-  std::uint32_t overhead_bytes = sizeof(CUpti_ActivityOverhead3);
-  std::uint32_t graph_bytes = sizeof(CUpti_ActivityGraphTrace2);
+  std::uint32_t cupti_version = 0;
+  std::uint32_t kernel_bytes = 0, copy_bytes = 0, peer_copy_bytes = 0, set_bytes = 0;
+  std::uint32_t call_bytes = 0, sync_bytes = 0, overhead_bytes = 0, graph_bytes = 0;
 
-  // The version may differ in its last two digits: updates keep the layout.
-  bool fits(const DumpLayout& other) const {
-    return schema == other.schema && cupti_version / 100 == other.cupti_version / 100 &&
-           kernel_bytes == other.kernel_bytes && copy_bytes == other.copy_bytes &&
-           peer_copy_bytes == other.peer_copy_bytes && set_bytes == other.set_bytes &&
-           call_bytes == other.call_bytes && sync_bytes == other.sync_bytes &&
-           overhead_bytes == other.overhead_bytes && graph_bytes == other.graph_bytes;
-  }
+  explicit DumpLayout(std::uint32_t version = oldest_cupti,
+                      const RecordBytes& bytes = oldest_record_bytes());
+
+  RecordBytes record_bytes() const;
+  bool is_known() const;  // this program can read the records
 };
 
 // The call that a node of a CUDA graph came from.
@@ -85,7 +75,7 @@ struct DumpedText {
 class DumpWriter {
  public:
   // Creates the file, or empties it. Throws DataError that names it, like all members.
-  explicit DumpWriter(std::filesystem::path path);
+  explicit DumpWriter(std::filesystem::path path, const DumpLayout& layout = DumpLayout());
   ~DumpWriter();
   DumpWriter(const DumpWriter&) = delete;
   DumpWriter& operator=(const DumpWriter&) = delete;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <tuple>
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
@@ -19,6 +20,7 @@ namespace {
 
 using testing::FakeCupti;
 using testing::FakeGraph;
+using testing::Faults;
 using ::testing::HasSubstr;
 
 const record::Name replay_conv("conv1", Kind::call);
@@ -48,8 +50,9 @@ class CuptiReplay : public ::testing::Test {
   ~CuptiReplay() override { std::filesystem::remove(path_); }
 
   // Windows with records of all kinds, the last one with losses.
-  std::vector<Traced> record(int windows, int launches) {
+  std::vector<Traced> record(int windows, int launches, const Faults& faults = {}) {
     FakeCupti cupti;
+    cupti.faults = faults;
     cupti.drift = 13e-6;
     const OpenedTrace opened = open_trace(cupti.api(), {path_}, settings);
     EXPECT_EQ(opened.why, "");
@@ -106,6 +109,25 @@ TEST_F(CuptiReplay, GivesTheRecordsOfTheWindow) {
   EXPECT_EQ(windows[0].losses.without_times, 1U);
   EXPECT_EQ(windows[0].notes.size(), 4U);
   expect_equal(replay_device_trace(path_), windows[0]);
+}
+
+// Those of 13.5: what is appended changes nothing.
+TEST_F(CuptiReplay, ReadsLongerRecords) {
+  const auto summary = [](const Traced& window) {
+    std::vector<std::tuple<What, std::uint64_t, std::uint64_t, std::uint32_t>> all;
+    for (const Activity& a : window.activities)
+      all.emplace_back(a.what, a.end_ns - a.start_ns, a.bytes, a.external);
+    return all;
+  };
+  const std::vector<Traced> first = record(1, 20);
+  const std::vector<Traced> longer = record(1, 20,
+                                            {.version = 130500,
+                                             .longer = {{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, 32},
+                                                        {CUPTI_ACTIVITY_KIND_MEMCPY, 16},
+                                                        {CUPTI_ACTIVITY_KIND_MEMSET, 16}}});
+  EXPECT_EQ(summary(longer[0]), summary(first[0]));
+  EXPECT_EQ(longer[0].losses.activities, first[0].losses.activities);
+  expect_equal(replay_device_trace(path_), longer[0]);
 }
 
 TEST_F(CuptiReplay, GivesTheDevices) {
@@ -175,10 +197,14 @@ class Forged {
 };
 
 TEST_F(CuptiReplay, ReportsImpossibleContent) {
-  DumpLayout other;
-  other.kernel_bytes += 8;
-  EXPECT_THAT(error_of(Forged().add(DumpChunk::layout, other).bytes),
-              HasSubstr("have another layout"));
+  for (const std::uint32_t bytes : {0U, 208U, 217U, 4'000'000'000U}) {
+    DumpLayout other;
+    other.kernel_bytes = bytes;
+    EXPECT_THAT(error_of(Forged().add(DumpChunk::layout, other).bytes),
+                HasSubstr("have another layout"));
+  }
+  EXPECT_THAT(error_of(Forged().add(DumpChunk::layout, DumpLayout(newest_cupti + 1)).bytes),
+              HasSubstr("was dumped with CUPTI 130600"));
   const auto sound = [] { return Forged().add(DumpChunk::layout, DumpLayout{}); };
   EXPECT_THAT(error_of(Forged().add(DumpChunk::end, DumpEnd{}).bytes),
               HasSubstr("at byte 0: a dump must begin with the layout"));

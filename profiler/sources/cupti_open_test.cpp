@@ -53,16 +53,28 @@ TEST(CuptiOpen, NoLibrary) {
 }
 
 TEST(CuptiOpen, AnotherVersion) {
-  for (const std::uint32_t version : {0U, 24U, 129999U, 130100U, 140000U}) {
+  for (const std::uint32_t version : {0U, 24U, 129999U, 130600U, 140000U}) {
     FakeCupti cupti;
     cupti.faults.version = version;
     EXPECT_THAT(why_not(cupti), AllOf(HasSubstr(fmt::format("has version {},", version)),
-                                      HasSubstr("130000 to 130099")));
+                                      HasSubstr("130000 to 130599")));
   }
-  for (const std::uint32_t version : {130000U, 130001U, 130099U}) {
+  for (const std::uint32_t version : {130000U, 130101U, 130202U, 130500U}) {
     FakeCupti cupti;
     cupti.faults.version = version;
     EXPECT_EQ(open_fake(cupti).why, "");
+  }
+}
+
+TEST(CuptiOpen, RecordsThatAreTooShort) {
+  for (const std::uint32_t kind :
+       {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+        CUPTI_ACTIVITY_KIND_GRAPH_TRACE}) {
+    FakeCupti cupti;
+    cupti.faults.longer[kind] = -8;
+    EXPECT_THAT(why_not(cupti), HasSubstr(fmt::format("have {} bytes, expected at least {}",
+                                                      oldest_record_bytes()[kind] - 8,
+                                                      oldest_record_bytes()[kind])));
   }
 }
 
@@ -115,7 +127,8 @@ TEST(CuptiOpen, ThisMachine) {
 // Without a driver CUPTI's functions return success and 0, so the driver is checked first.
 TEST(CuptiOpen, TheLibraryWithoutADriver) {
   CuptiApi api = load_cupti_api();
-  if (!api.get_version) GTEST_SKIP() << "CUPTI is not on this machine: " << api.why_no_cupti;
+  if (const std::string why = testing::why_cupti_cannot_be_asked(api); !why.empty())
+    GTEST_SKIP() << why;
   if (api.init && api.init(0) == CUDA_SUCCESS) GTEST_SKIP() << "this machine has a GPU";
   EXPECT_THAT(open_trace(api, {}).why, HasSubstr("driver"));
   const FakeCupti driver;  // says that there is one

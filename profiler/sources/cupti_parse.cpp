@@ -9,6 +9,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "profiler/sources/cupti_api.h"
 #include "profiler/sources/cupti_clock.h"
 #include "profiler/sources/cupti_names.h"
 
@@ -16,26 +17,35 @@ namespace warpstep::profiler {
 
 namespace {
 
-// By kind: the steps of CUPTI 13.0's cuptiActivityGetNextRecord through a buffer.
-constexpr std::array<std::uint16_t, 56> bytes_by_kind{
-    0,  96, 88,  216, 40, 40, 0,   0,  184, 32, 216, 32,  56, 40, 0,   0,   0,   56, 144,
-    40, 40, 0,   96,  0,  0,  104, 32, 24,  24, 0,   0,   0,  0,  152, 152, 120, 56, 24,
-    56, 24, 136, 0,   0,  0,  0,   80, 168, 40, 40,  128, 80, 56, 72,  56,  64,  32};
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL] ==
-              sizeof(CUpti_ActivityKernel10));
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_MEMCPY] == sizeof(CUpti_ActivityMemcpy6));
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_MEMCPY2] == sizeof(CUpti_ActivityMemcpyPtoP4));
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_MEMSET] == sizeof(CUpti_ActivityMemset4));
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_RUNTIME] == sizeof(CUpti_ActivityAPI));
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION] ==
-              sizeof(CUpti_ActivityExternalCorrelation));
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_SYNCHRONIZATION] ==
-              sizeof(CUpti_ActivitySynchronization2));
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_OVERHEAD] == sizeof(CUpti_ActivityOverhead3));
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_GRAPH_TRACE] == sizeof(CUpti_ActivityGraphTrace2));
-static_assert(bytes_by_kind[CUPTI_ACTIVITY_KIND_DEVICE] == sizeof(CUpti_ActivityDevice5));
-static_assert(sizeof(CUpti_ActivityKernel10) == 216 && sizeof(CUpti_ActivityMemcpy6) == 96 &&
-              sizeof(CUpti_ActivityMemset4) == 88 && sizeof(CUpti_ActivityAPI) == 40);
+// The steps of CUPTI 13.0's cuptiActivityGetNextRecord through a buffer.
+constexpr RecordBytes bytes_of_13_0{0,  96,  88, 216, 40,  40,  0,  0,  184, 32, 216, 32, 56, 40, 0,
+                                    0,  0,   56, 144, 40,  40,  0,  96, 0,   0,  104, 32, 24, 24, 0,
+                                    0,  0,   0,  152, 152, 120, 56, 24, 56,  24, 136, 0,  0,  0,  0,
+                                    80, 168, 40, 40,  128, 80,  56, 72, 56,  64, 32};
+
+// The records that are read, each up to the last field of 13.0.
+struct KindToRead {
+  CUpti_ActivityKind kind;
+  std::size_t bytes;
+  const char* name;
+};
+constexpr std::array<KindToRead, 11> kinds_to_read{{
+    {CUPTI_ACTIVITY_KIND_KERNEL, sizeof(CUpti_ActivityKernel10), "serialised kernels"},
+    {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, sizeof(CUpti_ActivityKernel10), "kernels"},
+    {CUPTI_ACTIVITY_KIND_MEMCPY, sizeof(CUpti_ActivityMemcpy6), "copies"},
+    {CUPTI_ACTIVITY_KIND_MEMCPY2, sizeof(CUpti_ActivityMemcpyPtoP4), "copies between devices"},
+    {CUPTI_ACTIVITY_KIND_MEMSET, sizeof(CUpti_ActivityMemset4), "memory sets"},
+    {CUPTI_ACTIVITY_KIND_RUNTIME, sizeof(CUpti_ActivityAPI), "calls of the runtime"},
+    {CUPTI_ACTIVITY_KIND_DRIVER, sizeof(CUpti_ActivityAPI), "calls of the driver"},
+    {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, sizeof(CUpti_ActivityExternalCorrelation),
+     "external correlations"},
+    {CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, sizeof(CUpti_ActivitySynchronization2), "waits"},
+    {CUPTI_ACTIVITY_KIND_OVERHEAD, sizeof(CUpti_ActivityOverhead3), "overhead"},
+    {CUPTI_ACTIVITY_KIND_GRAPH_TRACE, sizeof(CUpti_ActivityGraphTrace2), "graphs"},
+}};
+static_assert(std::ranges::all_of(kinds_to_read, [](const KindToRead& read) {
+  return bytes_of_13_0[read.kind] == read.bytes;
+}));
 
 constexpr std::array<std::uint32_t, 25> noisy_calls{
     CUPTI_RUNTIME_TRACE_CBID_cudaGetLastError_v3020,
@@ -142,14 +152,39 @@ std::uint64_t put_on_our_clock(std::vector<Activity>& activities, const ClockMap
 
 }  // namespace
 
-std::size_t record_bytes(std::uint32_t kind) {
-  return kind < bytes_by_kind.size() ? bytes_by_kind[kind] : 0;
+const RecordBytes& oldest_record_bytes() {
+  return bytes_of_13_0;
+}
+
+RecordBytes measure_record_bytes(const CuptiApi& api) {
+  RecordBytes bytes{};
+  alignas(8) std::array<std::uint8_t, 2048> buffer{};
+  for (std::uint32_t kind = 0; kind < bytes.size(); ++kind) {
+    // Records begin at multiples of 8 bytes: wherever the second one is, it is of this kind.
+    for (std::size_t at = 0; at < buffer.size(); at += 8)
+      std::memcpy(buffer.data() + at, &kind, sizeof kind);
+    CUpti_Activity* record = nullptr;
+    for (int step = 0; step < 2; ++step)
+      if (api.next_record(buffer.data(), buffer.size(), &record) != CUPTI_SUCCESS) record = nullptr;
+    if (record)
+      bytes[kind] =
+          static_cast<std::uint16_t>(reinterpret_cast<std::uint8_t*>(record) - buffer.data());
+  }
+  return bytes;
+}
+
+std::string too_short_record(const RecordBytes& bytes) {
+  for (const KindToRead& read : kinds_to_read)
+    if (bytes[read.kind] < read.bytes)
+      return fmt::format("those of {} have {} bytes, expected at least {}", read.name,
+                         bytes[read.kind], read.bytes);
+  return {};
 }
 
 void Parser::take(std::span<const std::byte> buffer) {
   while (!buffer.empty()) {
     const std::uint32_t kind = buffer.size() < 4 ? 0 : number_at(buffer, 0);
-    const std::size_t bytes = record_bytes(kind);
+    const std::size_t bytes = kind < record_bytes_.size() ? record_bytes_[kind] : 0;
     if (bytes == 0 || bytes > buffer.size()) {
       parsed_.unread_bytes += buffer.size();
       ++parsed_.unread_parts;

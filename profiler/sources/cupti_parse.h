@@ -1,6 +1,7 @@
 // Converts CUPTI's records to activities; all code that depends on the layout of records.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,8 +17,19 @@
 
 namespace warpstep::profiler {
 
-// Bytes of a record in CUPTI 13.0's buffers; 0 for an unknown kind.
-std::size_t record_bytes(std::uint32_t kind);
+struct CuptiApi;
+
+// Bytes of a record in a library's buffers, by kind; 0 for an unknown kind.
+using RecordBytes = std::array<std::uint16_t, 64>;
+
+// Those of CUPTI 13.0. Later versions append fields.
+const RecordBytes& oldest_record_bytes();
+
+// Those of the library, by its own steps through a buffer. From 13.2 on it needs a driver for that.
+RecordBytes measure_record_bytes(const CuptiApi& api);
+
+// The first kind whose records are too short for the fields that are read; empty: there is none.
+std::string too_short_record(const RecordBytes& bytes);
 
 // Frequent and cheap calls of the runtime that are not worth a record: cudaGetLastError, ...
 std::span<const std::uint32_t> noisy_runtime_calls();
@@ -42,7 +54,8 @@ class Parser {
  public:
   // Calls `text` once for each key. Records that CUPTI wrote in this process own memory, which
   // `frees` frees; those of a dump do not.
-  Parser(TextSource text, bool frees) : text_(std::move(text)), frees_(frees) {}
+  Parser(TextSource text, bool frees, const RecordBytes& bytes = oldest_record_bytes())
+      : text_(std::move(text)), frees_(frees), record_bytes_(bytes) {}
 
   // The records of a buffer, which may end anywhere.
   void take(std::span<const std::byte> buffer);
@@ -66,6 +79,7 @@ class Parser {
 
   TextSource text_;
   bool frees_;
+  RecordBytes record_bytes_;
   Parsed parsed_;
   std::vector<Activity> driver_calls_;
   std::unordered_map<std::uint32_t, std::uint32_t> externals_;  // by correlation

@@ -75,8 +75,8 @@ TEST_F(CuptiPmFaults, NoLibraryOrAnother) {
   cupti.faults.no_library = true;
   EXPECT_THAT(why_not(), HasSubstr("install the package cuda-cupti-13-0"));
   cupti.faults.no_library = false;
-  cupti.faults.version = 130100;
-  EXPECT_THAT(why_not(), HasSubstr("has version 130100"));
+  cupti.faults.version = 130600;
+  EXPECT_THAT(why_not(), HasSubstr("has version 130600"));
   cupti.faults.version = CUPTI_API_VERSION;
   pm.faults.missing = "libnvperf_host.so: cannot open shared object file";
   EXPECT_THAT(why_not(), AllOf(HasSubstr("libnvperf_host.so: cannot open"),

@@ -120,8 +120,8 @@ void PmHost::release() {
 // Creates a new object for each try: metrics cannot be removed from one.
 PmHost::Fit PmHost::try_metrics(std::vector<const char*> names) {
   release();
-  auto made = sized<CUpti_Profiler_Host_Initialize_Params>(
-      CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE);
+  auto made = sized<CUpti_Profiler_Host_Initialize_Params>(  // 13.0 knows no later field
+      CUPTI_PROFILER_STRUCT_SIZE(CUpti_Profiler_Host_Initialize_Params, pHostObject));
   made.profilerType = CUPTI_PROFILER_TYPE_PM_SAMPLING;
   made.pChipName = chip_.c_str();
   made.pCounterAvailabilityImage = availability_.empty() ? nullptr : availability_.data();

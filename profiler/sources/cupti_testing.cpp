@@ -1,6 +1,5 @@
 #include "profiler/sources/cupti_testing.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -15,16 +14,6 @@ namespace {
 constexpr std::uint64_t realtime_ahead_ns = 1'700'000'000'000'000'000;
 
 }  // namespace
-
-std::string why_no_gpu_here() {
-  void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (!driver) return fmt::format("there is no NVIDIA driver ({})", ::dlerror());
-  const auto init = reinterpret_cast<CUresult (*)(unsigned)>(::dlsym(driver, "cuInit"));
-  if (!init) return fmt::format("there is no NVIDIA driver ({})", ::dlerror());
-  const CUresult result = init(0);
-  if (result == CUDA_SUCCESS) return {};
-  return fmt::format("the NVIDIA driver finds no GPU: cuInit gave {}", static_cast<int>(result));
-}
 
 std::uint64_t FakeCupti::device_now() const {
   const std::uint64_t now = monotonic_ns_;
@@ -56,6 +45,13 @@ void FakeCupti::deliver() {
 }
 
 void FakeCupti::put(const void* record, std::size_t bytes) {
+  // What later versions append means nothing to the reader.
+  std::uint32_t kind = 0;
+  std::memcpy(&kind, record, sizeof kind);
+  std::vector<std::uint8_t> longer(bytes + static_cast<std::size_t>(faults.longer[kind]), 0xee);
+  std::memcpy(longer.data(), record, std::min(bytes, longer.size()));
+  record = longer.data();
+  bytes = longer.size();
   if (buffer_ && used_ + bytes > buffer_bytes_) deliver();
   if ((!buffer_ && !get_buffer()) || bytes > buffer_bytes_) {
     ++dropped_;
@@ -244,6 +240,22 @@ const std::vector<std::uint64_t>& pushed_externals() {
 struct FakeCupti::Functions {
   static CUptiResult get_version(std::uint32_t* version) {
     *version = current->faults.version;
+    return CUPTI_SUCCESS;
+  }
+  // As the library steps.
+  static CUptiResult next_record(std::uint8_t* buffer, std::size_t bytes, CUpti_Activity** record) {
+    const auto length = [](const std::uint8_t* at) -> std::ptrdiff_t {
+      std::uint32_t kind = 0;
+      std::memcpy(&kind, at, sizeof kind);
+      const auto& known = oldest_record_bytes();
+      if (kind >= known.size() || known[kind] == 0) return 0;
+      return known[kind] + current->faults.longer[kind];
+    };
+    auto* at = *record ? reinterpret_cast<std::uint8_t*>(*record) : buffer;
+    if (length(at) == 0) return CUPTI_ERROR_INVALID_KIND;
+    if (*record) at += length(at);
+    if (at + length(at) > buffer + bytes) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+    *record = reinterpret_cast<CUpti_Activity*>(at);
     return CUPTI_SUCCESS;
   }
   static CUptiResult get_result_string(CUptiResult result, const char** text) {
@@ -441,6 +453,7 @@ CuptiApi FakeCupti::api() const {
                .enable_runtime_api = &F::enable_runtime_api,
                .enable_driver_api = &F::enable_driver_api,
                .flush_all = &F::flush_all,
+               .next_record = &F::next_record,
                .get_dropped = &F::get_dropped,
                .push_external = &F::push_external,
                .pop_external = &F::pop_external,

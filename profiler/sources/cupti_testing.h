@@ -33,6 +33,7 @@ struct FakeGraph {
 struct Faults {
   bool no_driver = false, no_device = false, no_library = false;
   std::uint32_t version = CUPTI_API_VERSION;
+  std::map<std::uint32_t, int> longer;  // by kind: bytes more in each record than in 13.0
   CUptiResult subscribe = CUPTI_SUCCESS;
   std::string holder;  // of CUPTI
   CUptiResult register_callbacks = CUPTI_SUCCESS, enable_callback = CUPTI_SUCCESS;
@@ -49,6 +50,10 @@ struct Faults {
 
 // Why this machine's own driver offers no GPU, in the words of a refusal; empty if it does.
 std::string why_no_gpu_here();
+
+// Why no function of this machine's own CUPTI may be called; empty if they may. From 13.2 on they
+// fail without a driver, those of 13.2 by calling each other without end.
+std::string why_cupti_cannot_be_asked(const CuptiApi& api);
 
 // Pushed on this thread and not popped.
 const std::vector<std::uint64_t>& pushed_externals();

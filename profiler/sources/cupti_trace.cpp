@@ -175,7 +175,8 @@ OpenedTrace refuse_trace(const std::string& why) {
 std::string Tracer::subscribe() {
   std::array<char, 2 * CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> holder{};
   CUpti_SubscriberParams parameters{};
-  parameters.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
+  // That of 13.0, which knows no later field.
+  parameters.structSize = CUPTI_CALLBACK_STRUCT_SIZE(CUpti_SubscriberParams, oldSubscriberSize);
   parameters.subscriberName = "warpstep";
   parameters.oldSubscriberName = holder.data();
   parameters.oldSubscriberSize = holder.size() - 1;
@@ -189,6 +190,11 @@ std::string Tracer::subscribe() {
 
 std::string Tracer::attach(const DeviceTraceOptions& options, std::vector<std::string>& missing) {
   if (std::string why = subscribe(); !why.empty()) return why;
+  record_bytes_ = measure_record_bytes(api_);
+  if (const std::string why = too_short_record(record_bytes_); !why.empty()) {
+    api_.unsubscribe(subscriber_);
+    return "libcupti's records are not those that it was made for: " + why;
+  }
   const auto check = [&](const char* function, CUptiResult result, const char* consequence) {
     if (result != CUPTI_SUCCESS)
       missing.push_back(
@@ -218,7 +224,9 @@ std::string Tracer::attach(const DeviceTraceOptions& options, std::vector<std::s
     missing.emplace_back("kernels are not assigned to calls: too many listeners to spans");
   if (options.dump.empty()) return {};
   try {
-    auto dump = std::make_unique<DumpWriter>(options.dump);
+    std::uint32_t version = 0;
+    api_.get_version(&version);
+    auto dump = std::make_unique<DumpWriter>(options.dump, DumpLayout(version, record_bytes_));
     dump->write(query_devices(api_));
     dump_ = std::move(dump);
   } catch (const std::exception& error) {
@@ -243,7 +251,8 @@ void Tracer::begin() {
   if (in_window_) return;
   in_window_ = true;
   facts_ = {};
-  parser_.emplace([this](TextOf of, std::uint64_t key) { return text_of(of, key); }, true);
+  parser_.emplace([this](TextOf of, std::uint64_t key) { return text_of(of, key); }, true,
+                  record_bytes_);
   pool_.declined();
   dropped();  // losses between windows do not count
   enable_kinds();

@@ -116,6 +116,7 @@ class Tracer {
 
   // State of the window; used by the reading thread while it runs.
   bool in_window_ = false;
+  RecordBytes record_bytes_{};
   std::vector<CUpti_ActivityKind> enabled_;
   std::optional<Parser> parser_;
   WindowFacts facts_;

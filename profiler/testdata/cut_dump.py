@@ -15,7 +15,7 @@ from pathlib import Path
 HEADER = struct.Struct("<IIIIQQII")  # ChunkHeader in profiler/session/session_file.h
 MAGIC = 0x44435057
 LAYOUT, TEXTS, BUFFER, CLOCKS, NODES, NOTE, END = range(1, 8)
-# Bytes of a record by kind, as in cupti_parse.cpp, and where its start and correlation are.
+# Bytes of a record by kind, as in cupti_parse.cpp (longer ones: see layout()), and where its start and correlation are.
 COPY, SET, RUNTIME, KERNEL, OVERHEAD, SYNC = 1, 2, 5, 10, 17, 38
 BYTES = {COPY: 96, SET: 88, RUNTIME: 40, KERNEL: 216, OVERHEAD: 56, SYNC: 56}
 START = {COPY: 16, SET: 16, RUNTIME: 8, KERNEL: 16, OVERHEAD: 20, SYNC: 8}
@@ -43,6 +43,12 @@ def records(buffer: bytes):
         at += BYTES[kind]
 
 
+def layout(payload: bytes) -> None:  # DumpLayout in cupti_dump.h
+    _, _, BYTES[KERNEL], BYTES[COPY], _, BYTES[SET], BYTES[RUNTIME], BYTES[SYNC], BYTES[OVERHEAD], _ = struct.unpack(
+        "<10I", payload
+    )
+
+
 def number(record: bytes, at: int, form: str = "<Q") -> int:
     return struct.unpack_from(form, record, at)[0]
 
@@ -67,6 +73,8 @@ def chunk(kind: int, index: int, payload: bytes) -> bytes:
 def cut(data: bytes, begin: int, end: int) -> bytes:
     calls = {}  # by correlation: begin
     for kind, payload in chunks(data):
+        if kind == LAYOUT:
+            layout(payload)
         if kind == BUFFER:
             calls |= {correlation(k, r): number(r, START[k]) for k, r in records(payload) if k == RUNTIME}
 

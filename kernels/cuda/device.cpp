@@ -113,14 +113,31 @@ int version_of(const char* library, const char* function) {
   return version;
 }
 
+std::string file_of(void* library) {
+  link_map* map = nullptr;
+  return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map ? map->l_name : "";
+}
+
 // The file that the process has loaded as `library`; empty if none.
 std::string file_of(const char* library) {
   void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
   if (!handle) return {};
-  link_map* map = nullptr;
-  std::string file = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map ? map->l_name : "";
+  std::string file = file_of(handle);
   dlclose(handle);
   return file;
+}
+
+// "CUPTI 130001", or the file of a later CUPTI than 13.1: its functions, also the one for the
+// version, first ask the driver, and those of 13.2 call each other without end if there is none.
+std::string describe_cupti() {
+  constexpr const char* name = "libcupti.so.13";
+  void* handle = open_library(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+  if (!handle) return "no CUPTI";
+  const bool asks_driver = dlsym(handle, "cuptiActivityEnable_v2") != nullptr;
+  const std::string file = file_of(handle);
+  dlclose(handle);
+  return asks_driver ? fmt::format("CUPTI of {}", file)
+                     : fmt::format("CUPTI {}", version_of(name, "cuptiGetVersion"));
 }
 
 }  // namespace
@@ -170,10 +187,9 @@ std::string bus_of(const Settings& settings) {
 }
 
 std::string describe_optional_libraries() {
-  const int cupti = version_of("libcupti.so.13", "cuptiGetVersion");
   const int nccl = version_of("libnccl.so.2", "ncclGetVersion");
   const std::string cudnn = file_of("libcudnn.so.9");
-  return fmt::format("{}, {}{}", cupti == 0 ? "no CUPTI" : fmt::format("CUPTI {}", cupti),
+  return fmt::format("{}, {}{}", describe_cupti(),
                      nccl == 0
                          ? "no NCCL"
                          : fmt::format("NCCL {}.{}.{}", nccl / 10000, nccl / 100 % 100, nccl % 100),

@@ -155,12 +155,12 @@ TEST(LoaderFindings, FewSlowSamplesMayBeOtherPrograms) {
 
 // As fast as the group may read.
 TEST(LoaderFindings, ALimitOfReadsIsNamed) {
-  const auto found = [](const Json& limit) {
+  const auto found = [](const Json& limit, double step_us = 2'000) {
     SessionBuilder builder = testing::loader_session({.workers = 1,
                                                       .cores = 4,
                                                       .batch = 8,
                                                       .steps = 60,
-                                                      .step_us = 2'000,
+                                                      .step_us = step_us,
                                                       .stages = {{"read", 2'000}, {"decode", 100}},
                                                       .has_cpu = true,
                                                       .bytes = 5'000});
@@ -188,6 +188,11 @@ TEST(LoaderFindings, ALimitOfReadsIsNamed) {
     EXPECT_THAT(keys(findings), Not(Contains("io-limit"))) << others;
     EXPECT_THAT(keys(findings), Contains("slow-disk")) << others;
   }
+  // At the limit, too, but a step takes longer.
+  const Analysis hidden = found({{"device", "vda"}, {"reads_per_s", 600}}, 20'000);
+  EXPECT_TRUE(hidden.loader.source.is_limited);
+  EXPECT_EQ(hidden.stall.bound, Bound::io);
+  EXPECT_THAT(keys(hidden.findings), Not(Contains("io-limit")));
 }
 
 // 600 reads per second, by one worker that others keep from its core for part of the time.
@@ -225,6 +230,26 @@ TEST(LoaderFindings, ALimitOfReadsIsNamedBesideOtherPrograms) {
     EXPECT_THAT(keys(other.findings), Not(Contains("io-limit")))
         << others.read_us << " " << others.decode_us << " " << others.delay;
   }
+}
+
+// Without the CPU time of each sample nothing says that a worker without a core waits for reads.
+TEST(LoaderFindings, ALimitOfReadsIsNotAssumed) {
+  SessionBuilder builder = testing::loader_session({.workers = 1,
+                                                    .cores = 4,
+                                                    .batch = 8,
+                                                    .steps = 60,
+                                                    .step_us = 500,
+                                                    .stages = {{"read", 2'400}, {"decode", 1'600}},
+                                                    .bytes = 5'000});
+  builder.raw().loader["stages_ns"] = {{"read", 2'400}, {"decode", 1'600}};
+  builder.raw().loader["cpu_ns"] = 2'400;
+  builder.raw().stamp["cgroup"]["io_limits"] =
+      Json::array({{{"device", "vda"}, {"reads_per_s", 600}}});
+  const Analysis analysis = analyse(builder.build());
+  EXPECT_TRUE(analysis.loader.source.is_limited);
+  EXPECT_EQ(analysis.stall.bound, Bound::unknown);
+  EXPECT_GT(analysis.loader.blocked_ns, 0.3 * analysis.loader.work_ns);
+  EXPECT_THAT(keys(analysis.findings), Not(Contains("io-limit")));
 }
 
 // Workers that sleep outside of reads because the pages of a mapped set are read then.

@@ -317,7 +317,7 @@ TEST(LoaderModel, PromisesOfASlowWorkerNoMoreThanTheWait) {
 // As where a source serves some reads at once and then none for a while: more workers would share
 // it, or not. Few are those that a fit of the source leaves out.
 TEST(LoaderModel, PromisesLittleOfWorkersWhereFewReadsHaveTheWait) {
-  const auto gain = [](int period, const char* stage = "read") {
+  const auto gain = [](int period, const char* stage = "read", double blocked = 1) {
     SessionBuilder builder = testing::loader_session(
         {.workers = 1,
          .cores = 8,
@@ -332,12 +332,14 @@ TEST(LoaderModel, PromisesLittleOfWorkersWhereFewReadsHaveTheWait) {
     const Session session = builder.build();
     LoaderView view = loader_view(session);
     view.source.least_ns_per_byte = view.source.most_ns_per_byte = view.source.ns_per_byte = 0;
+    view.blocked_ns *= blocked;
     return LoaderModel(view, session).gain({.workers = 4});
   };
   EXPECT_EQ(gain(100).least_ns, 0);
   EXPECT_GT(gain(100).most_ns, 1e5);
   EXPECT_GT(gain(20).least_ns, 1e5);             // 5 % of the reads are not few
   EXPECT_GT(gain(100, "decode").least_ns, 1e5);  // which shares nothing
+  EXPECT_GT(gain(100, "read", 0.15).least_ns, 1e5) << "reads have little of the workers' time";
 }
 
 // Of two readers all the time.

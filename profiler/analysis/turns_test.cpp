@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <random>
 
 #include "engine/core/error.h"
@@ -97,6 +99,15 @@ TEST(Turns, AreNotMovedByAFewDisturbedOnes) {
     return !is_changed && (turn == 3 || turn == 8) ? 9.0 : 2.0;
   });
   EXPECT_NEAR(compare_turns({runs.pair()}, 0.01).ratio, 1, 1e-9);
+}
+
+TEST(Turns, TakeTheHodgesLehmannEstimateOfPairs) {
+  constexpr std::array logarithms{0.01, 0.02, 0.09};
+  const Runs runs(3, 100, 10, [&](bool is_changed, std::size_t turn) {
+    return is_changed ? 2 * std::exp(logarithms[turn / 2]) : 2.0;
+  });
+  EXPECT_NEAR(std::log(compare_turns({runs.pair()}, 0.01).ratio), 0.035, 1e-5)
+      << "their median is 0.02, their mean 0.04";
 }
 
 // Levels of -2, 0 and 5 %: mean 1 %, squares 4.9 + 1 + 16 = 26e-4 around it; pooled with five times

@@ -68,7 +68,7 @@ void find_io_limit(const Facts& facts, std::vector<Finding>& findings) {
           "raise the limit (docker --device-read-iops and --device-read-bps, systemd's "
           "IOReadIOPSMax and IOReadBandwidthMax, io.max), or copy the set to a device that "
           "is not limited"};
-  if (can_keep_decoded(facts)) {
+  if (can_keep_decoded(facts) && !reads_once(facts)) {
     finding.flag = "--tier mapped";
     finding.advice += "; --tier mapped reads each sample once, in the first epoch";
   }

@@ -155,7 +155,7 @@ TEST(LoaderFindings, FewSlowSamplesMayBeOtherPrograms) {
 
 // As fast as the group may read.
 TEST(LoaderFindings, ALimitOfReadsIsNamed) {
-  const auto found = [](const Json& limit, double step_us = 2'000) {
+  const auto found = [](const Json& limit, double step_us = 2'000, int epochs = 0) {
     SessionBuilder builder = testing::loader_session({.workers = 1,
                                                       .cores = 4,
                                                       .batch = 8,
@@ -166,6 +166,11 @@ TEST(LoaderFindings, ALimitOfReadsIsNamed) {
                                                       .bytes = 5'000});
     builder.sample("loader 0 run delay %", 1000, 0);
     builder.raw().stamp["cgroup"]["io_limits"] = Json::array({limit});
+    if (epochs > 0) {
+      builder.raw().loader["tier"] = builder.raw().stamp["options"]["tier"] = "decoded";
+      builder.raw().loader["steps_per_epoch"] = 40;
+      builder.raw().stamp["options"]["epochs"] = epochs;
+    }
     return analyse(builder.build());
   };
   const Analysis of_reads = found({{"device", "vda"}, {"reads_per_s", 600}});  // 500 are read
@@ -178,6 +183,11 @@ TEST(LoaderFindings, ALimitOfReadsIsNamed) {
     EXPECT_THAT(keys(of_reads.findings), Not(Contains(misled)));
   EXPECT_THAT(of_reads.stall.text, HasSubstr("more than 1 worker would not help"));
   EXPECT_EQ(of_reads.stall.prefetch_needed, 0);
+  for (const int epochs : {1, 2}) {
+    const Analysis kept = found({{"device", "vda"}, {"reads_per_s", 600}}, 2'000, epochs);
+    EXPECT_EQ(std::ranges::find(kept.findings, "io-limit", &Finding::key)->flag,
+              epochs > 1 ? "--tier mapped" : "");
+  }
   // 2.5 MB/s of 5,000 bytes each.
   const Analysis of_bytes = found({{"device", "vda"}, {"read_bytes_per_s", 3'000'000}});
   EXPECT_THAT(keys(of_bytes.findings), Contains("io-limit"));

@@ -427,22 +427,24 @@ void find_slow_transform(const Facts& facts, std::vector<Finding>& findings) {
   if (is_built_in(stall.stage) || stall.stage_share < least_transform) return;
   if (stall.bound == Bound::asleep) return;  // find_waiting_stage() reports it
   const LoaderModel model(view, facts.view);
-  // What it costs once there are enough workers: taking it out changes what is learnt.
+  // Taking it out changes what is learnt: where more workers make up for it, it costs nothing.
   const int workers = std::max(view.workers, stall.best_workers);
   const double with = model.predict({.workers = workers}).step_ns;
-  const double own = cpu_share_of(view, stall.stage);
-  const double without =
-      model.predict({.workers = workers, .cpu = std::max(0.01, 1 - own)}).step_ns;
-  findings.push_back(
-      {.key = "slow-transform",
-       .text = fmt::format("The transform {} takes most of the loader's time.", stall.stage),
-       .evidence = fmt::format("{} of {} worker time per batch; {}",
-                               quantity(stall.stage_share, Unit::share),
-                               quantity(view.work_ns, Unit::ns), waited(facts)),
-       .advice =
-           fmt::format("leave {} out, or apply it to smaller images: after a crop", stall.stage),
-       .flag = recipe_without(facts, stall.stage),
-       .gain_ns = with - without});
+  const double left = std::max(0.01, 1 - cpu_share_of(view, stall.stage));
+  const double without = model.predict({.workers = workers, .cpu = left}).step_ns;
+  Finding finding{
+      .key = "slow-transform",
+      .text = fmt::format("The transform {} takes most of the loader's time.", stall.stage),
+      .evidence = fmt::format("{} of {} worker time per batch; {}",
+                              quantity(stall.stage_share, Unit::share),
+                              quantity(view.work_ns, Unit::ns), waited(facts)),
+      .advice =
+          fmt::format("leave {} out, or apply it to smaller images: after a crop", stall.stage),
+      .flag = recipe_without(facts, stall.stage),
+      .gain_ns = with - without};
+  if (finding.gain_ns >= least_gain * facts.step_ns)
+    promise(model.gain({.cpu = left}), facts.step_ns, finding);
+  findings.push_back(finding);
 }
 
 }  // namespace warpstep::profiler

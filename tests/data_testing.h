@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +71,21 @@ class NoThreads {
  private:
   ::pthread_attr_t before_{};
 };
+
+// Whether the system reads a page of this mapping without its neighbours; nothing where it does not
+// say so.
+inline std::optional<bool> reads_pages_alone(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  bool is_in = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
+      is_in = reinterpret_cast<unsigned long>(address) - begin < end - begin;
+    else if (is_in && line.starts_with("VmFlags:"))
+      return line.find(" rr") != std::string::npos;
+  }
+  return std::nullopt;
+}
 
 inline void put(const std::string& path, const std::vector<std::uint8_t>& bytes) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());

@@ -111,7 +111,7 @@ MappedImages::MappedImages(MappedParts parts) : parts_(std::move(parts)) {
   if (parts_.offset > file_bytes || samples > (file_bytes - parts_.offset) / image_bytes_)
     fail<DataError>("{}: has {} bytes, too few for {} images of {}; copy it again", path(),
                     file_bytes, samples, parts_.shape.text());
-  readahead_ = ReadaheadTracker(samples, file_bytes, host_budget_bytes());
+  readahead_ = Readahead(samples, file_bytes, host_budget_bytes());
   Hash hash;
   hash.add(samples * image_bytes_);
   for (const std::int64_t extent : parts_.shape.extents())
@@ -137,8 +137,7 @@ std::span<const std::uint8_t> MappedImages::all_pixels() const {
 }
 
 void MappedImages::will_need(std::uint64_t index) const {
-  if (readahead_.first_request(index))
-    parts_.file->will_need(parts_.offset + index * image_bytes_, image_bytes_);
+  readahead_.request(index, *parts_.file, parts_.offset + index * image_bytes_, image_bytes_);
 }
 
 std::uint64_t MappedImages::max_fetched_bytes() const {
@@ -187,7 +186,7 @@ PackedSamples::PackedSamples(PackedParts parts) : parts_(std::move(parts)) {
     mapped_ = mapped_ && file->is_mapped();
     bytes += file->bytes();
   }
-  readahead_ = ReadaheadTracker(size(), bytes, host_budget_bytes());
+  readahead_ = Readahead(size(), bytes, host_budget_bytes());
   const FirstSample first = first_readable(*this);
   const bool jpeg = parts_.jpeg || first.encoding == Encoding::jpeg;
   shape_ = Shape{first.shape[0], first.shape[1],
@@ -212,8 +211,7 @@ Sample PackedSamples::fetch(std::uint64_t index, Scratch& scratch) const {
 }
 
 void PackedSamples::will_need(std::uint64_t index) const {
-  if (readahead_.first_request(index))
-    file_of(index).will_need(parts_.offsets[index], parts_.lengths[index]);
+  readahead_.request(index, file_of(index), parts_.offsets[index], parts_.lengths[index]);
 }
 
 void PackedSamples::check_unchanged() const {

@@ -71,7 +71,7 @@ class MappedImages : public Dataset, public Checksums {
 
  private:
   MappedParts parts_;
-  ReadaheadTracker readahead_;
+  Readahead readahead_;
   std::uint64_t image_bytes_ = 0;
   std::uint64_t fingerprint_ = 0;
 };
@@ -129,7 +129,7 @@ class PackedSamples : public Dataset, public Checksums {
 
  private:
   PackedParts parts_;
-  ReadaheadTracker readahead_;
+  Readahead readahead_;
   Shape shape_;
   bool mapped_ = true;
   std::uint32_t longest_ = 0;

@@ -57,8 +57,12 @@ std::string_view name(TokenFormat format) {
 }
 
 TokenSet::TokenSet(std::vector<Part> parts, TokenFormat format, StoredType type,
-                   std::int64_t vocabulary)
-    : parts_(std::move(parts)), format_(format), type_(type), vocabulary_(vocabulary) {
+                   std::int64_t vocabulary, std::uint64_t budget_bytes)
+    : parts_(std::move(parts)),
+      format_(format),
+      type_(type),
+      vocabulary_(vocabulary),
+      budget_bytes_(budget_bytes) {
   if ((type != StoredType::u16 && type != StoredType::u32) || vocabulary < 1 ||
       vocabulary > std::int64_t{1} << 31)
     fail<UsageError>(
@@ -113,7 +117,7 @@ std::uint32_t TokenSet::token(std::uint64_t i) const {
 }
 
 TokenSet TokenSet::below(std::int64_t vocabulary) const {
-  return {parts_, format_, type_, vocabulary};
+  return {parts_, format_, type_, vocabulary, budget_bytes_};
 }
 
 TokenSet TokenSet::part(std::uint64_t begin, std::uint64_t size) const {
@@ -125,7 +129,7 @@ TokenSet TokenSet::part(std::uint64_t begin, std::uint64_t size) const {
            [&](const Part& part, std::uint64_t first, std::uint64_t count, std::uint64_t) {
              parts.push_back({part.file, part.offset + first * size_bytes(type_), count});
            });
-  return {std::move(parts), format_, type_, vocabulary_};
+  return {std::move(parts), format_, type_, vocabulary_, budget_bytes_};
 }
 
 void TokenSet::read(std::uint64_t begin, std::span<std::int32_t> tokens) const {
@@ -153,9 +157,10 @@ void TokenSet::read(std::uint64_t begin, std::span<std::int32_t> tokens) const {
 }
 
 void TokenSet::will_need(std::uint64_t begin, std::uint64_t tokens) const {
-  if (begin >= size_) return;
+  if (begin >= size_ || size_ * idx(size_bytes(type_)) <= budget_bytes_) return;
   each_run(begin, std::min(tokens, size_ - begin),
            [&](const Part& part, std::uint64_t first, std::uint64_t count, std::uint64_t) {
+             part.file->read_pages_alone();
              part.file->will_need(part.offset + first * size_bytes(type_),
                                   count * size_bytes(type_));
            });

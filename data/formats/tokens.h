@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/formats/cached.h"
 #include "data/io/mapped_file.h"
 #include "engine/files/safetensors.h"
 
@@ -34,9 +35,11 @@ class TokenSet {
   };
 
   TokenSet() = default;  // no tokens
-  // The type is u16 or u32. Ids must be below `vocabulary`, which is checked by read().
+  // The type is u16 or u32. Ids must be below `vocabulary`, which is checked by read(). Memory may
+  // hold `budget_bytes` of files that will_need() requests.
   TokenSet(std::vector<Part> parts, TokenFormat format, StoredType type,
-           std::int64_t vocabulary = std::int64_t{1} << 31);
+           std::int64_t vocabulary = std::int64_t{1} << 31,
+           std::uint64_t budget_bytes = host_budget_bytes());
 
   TokenFormat format() const { return format_; }
   StoredType type() const { return type_; }
@@ -52,7 +55,8 @@ class TokenSet {
   // Tokens [begin, begin + tokens.size()). Throws DataError naming file and byte when there are
   // fewer, or when an id is not below vocabulary().
   void read(std::uint64_t begin, std::span<std::int32_t> tokens) const;
-  // Asks the system to read them soon; about a microsecond, and never an error.
+  // Asks the system to read them soon, if memory may not hold all tokens; about a microsecond, and
+  // never an error.
   void will_need(std::uint64_t begin, std::uint64_t tokens) const;
   // Whether a token occurs in the set; of a large one in 16 Mi tokens, in evenly spaced runs.
   bool has(std::uint32_t id) const;
@@ -74,7 +78,7 @@ class TokenSet {
   TokenFormat format_ = TokenFormat::safetensors;
   StoredType type_ = StoredType::u16;
   std::int64_t vocabulary_ = std::int64_t{1} << 31;
-  std::uint64_t size_ = 0;
+  std::uint64_t size_ = 0, budget_bytes_ = 0;
 };
 
 struct TokenOptions {

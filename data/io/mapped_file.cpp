@@ -180,6 +180,27 @@ void MappedFile::will_need(std::uint64_t offset, std::uint64_t bytes) const {
   ::madvise(const_cast<std::uint8_t*>(memory_) + begin, offset + bytes - begin, MADV_WILLNEED);
 }
 
+void MappedFile::read_pages_alone() const {
+  if (memory_ == nullptr || pages_alone_.load(std::memory_order_relaxed)) return;
+  pages_alone_.store(true, std::memory_order_relaxed);
+  ::madvise(const_cast<std::uint8_t*>(memory_), bytes_, MADV_RANDOM);
+}
+
+bool Readahead::first_request(std::uint64_t index) const {
+  if (requested_.empty()) return true;
+  std::atomic<std::uint8_t>& requested = requested_[static_cast<std::size_t>(index)];
+  if (requested.load(std::memory_order_relaxed) != 0) return false;
+  requested.store(1, std::memory_order_relaxed);
+  return true;
+}
+
+void Readahead::request(std::uint64_t index, const MappedFile& file, std::uint64_t offset,
+                        std::uint64_t bytes) const {
+  if (!first_request(index)) return;
+  if (requested_.empty()) file.read_pages_alone();
+  file.will_need(offset, bytes);
+}
+
 void MappedFile::check_unchanged() const {
   struct ::stat now {};
   if (::stat(path_.c_str(), &now) != 0)

@@ -1,5 +1,5 @@
 // A read-only file as memory, or read piece by piece where mapping is unsafe (network mounts), and
-// which of its samples the system has been asked to read ahead.
+// what the system is asked to read ahead of it.
 #pragma once
 
 #include <atomic>
@@ -12,29 +12,6 @@
 #include "data/io/file.h"
 
 namespace warpstep::data {
-
-// Remembers for which samples of a set readahead was requested. The request costs 0.6 us, more than
-// copying a small sample, so a set that fits into the page cache requests each sample once.
-// Thread-safe.
-class ReadaheadTracker {
- public:
-  ReadaheadTracker() = default;  // first_request() is always true
-  // For a set of `set_bytes`, of which the page cache may hold `budget_bytes`.
-  ReadaheadTracker(std::uint64_t samples, std::uint64_t set_bytes, std::uint64_t budget_bytes)
-      : requested_(set_bytes <= budget_bytes ? static_cast<std::size_t>(samples) : 0) {}
-
-  // Whether readahead should be requested for sample `index`; it counts as requested from then on.
-  bool first_request(std::uint64_t index) const {
-    if (requested_.empty()) return true;
-    std::atomic<std::uint8_t>& requested = requested_[static_cast<std::size_t>(index)];
-    if (requested.load(std::memory_order_relaxed) != 0) return false;
-    requested.store(1, std::memory_order_relaxed);
-    return true;
-  }
-
- private:
-  mutable std::vector<std::atomic<std::uint8_t>> requested_;
-};
 
 // Const members may be called from many threads at once. The first mapping installs a SIGBUS
 // handler, which names the truncated file and ends the program; it passes faults at other addresses
@@ -59,6 +36,10 @@ class MappedFile {
                                      std::vector<std::uint8_t>& scratch) const;
   // Asks the system to read the range soon; about a microsecond, and never an error.
   void will_need(std::uint64_t offset, std::uint64_t bytes) const;
+  // From now on a page of the mapping that is not in memory is read without its neighbours, of
+  // which the system otherwise reads 128 KiB, or with some disks 8 MiB. For files of which memory
+  // holds a part, and whose ranges are used in no order: neighbours would be dropped unused.
+  void read_pages_alone() const;
   // Throws DataError when the path no longer names the same file, of the same size and time.
   void check_unchanged() const;
 
@@ -70,6 +51,27 @@ class MappedFile {
   std::uint64_t bytes_ = 0;
   const std::uint8_t* memory_ = nullptr;
   int slot_ = -1;  // in the handler's table
+  mutable std::atomic<bool> pages_alone_ = false;
+};
+
+// Asks for the samples of a set ahead of their use. The request costs 0.6 us, more than copying a
+// small sample, so of a set that fits into the page cache each sample is requested once. Of a
+// larger one all are, and pages that were not in time are read alone. Thread-safe.
+class Readahead {
+ public:
+  Readahead() = default;  // of a larger one
+  // For a set of `set_bytes`, of which the page cache may hold `budget_bytes`.
+  Readahead(std::uint64_t samples, std::uint64_t set_bytes, std::uint64_t budget_bytes)
+      : requested_(set_bytes <= budget_bytes ? static_cast<std::size_t>(samples) : 0) {}
+
+  // Whether sample `index` is to be requested; it counts as requested from then on.
+  bool first_request(std::uint64_t index) const;
+  // If so, requests it: it is at [offset, offset + bytes) of the file.
+  void request(std::uint64_t index, const MappedFile& file, std::uint64_t offset,
+               std::uint64_t bytes) const;
+
+ private:
+  mutable std::vector<std::atomic<std::uint8_t>> requested_;  // by sample; empty: of a larger set
 };
 
 }  // namespace warpstep::data

@@ -15,8 +15,8 @@
 namespace warpstep::data {
 namespace {
 
-TEST(ReadaheadTracker, RequestsOnceForSetsThatMemoryHolds) {
-  const ReadaheadTracker tracker(3, 100, 100);
+TEST(Readahead, RequestsOnceForSetsThatMemoryHolds) {
+  const Readahead tracker(3, 100, 100);
   EXPECT_TRUE(tracker.first_request(1));
   EXPECT_FALSE(tracker.first_request(1));
   EXPECT_TRUE(tracker.first_request(2));
@@ -24,8 +24,8 @@ TEST(ReadaheadTracker, RequestsOnceForSetsThatMemoryHolds) {
   EXPECT_FALSE(tracker.first_request(2));
 }
 
-TEST(ReadaheadTracker, RequestsAlwaysForLargerSets) {
-  const ReadaheadTracker tracker(3, 101, 100);
+TEST(Readahead, RequestsAlwaysForLargerSets) {
+  const Readahead tracker(3, 101, 100);
   EXPECT_TRUE(tracker.first_request(1));
   EXPECT_TRUE(tracker.first_request(1));
 }
@@ -33,6 +33,7 @@ TEST(ReadaheadTracker, RequestsAlwaysForLargerSets) {
 using ::testing::HasSubstr;
 using testing::message_of;
 using testing::put;
+using testing::reads_pages_alone;
 using testing::TemporaryFolder;
 using Bytes = std::vector<std::uint8_t>;
 
@@ -48,6 +49,19 @@ class MappedFileTest : public ::testing::Test {
   Bytes content_;
   Bytes scratch_;
 };
+
+TEST_F(MappedFileTest, PagesOfALargerSetAreReadAlone) {
+  for (const std::uint64_t budget : {10'000, 9'999}) {
+    const MappedFile mapped(path_), read(path_, Io::pread);
+    const void* const memory = mapped.view(0, 1, scratch_).data();
+    const Readahead readahead(2, 10'000, budget);
+    EXPECT_NE(reads_pages_alone(memory), true) << "before samples are requested";
+    for (const MappedFile* const file : {&mapped, &read})
+      for (const std::uint64_t sample : {1, 1, 0})
+        readahead.request(sample, *file, sample * 5'000, 5'000);
+    EXPECT_THAT(reads_pages_alone(memory), ::testing::AnyOf(std::nullopt, budget < 10'000));
+  }
+}
 
 class EitherIo : public MappedFileTest, public ::testing::WithParamInterface<Io> {};
 

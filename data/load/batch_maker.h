@@ -26,6 +26,9 @@
 
 namespace warpstep::data {
 
+// So many rows before its use a maker asks the system to read a sample.
+constexpr std::uint64_t hint_distance = 256;
+
 enum class Tail : std::uint8_t {
   drop,  // samples that do not fill the last batch are left out of this epoch
   pad    // the last batch gets rows of zeros with label -1, which are not counted

@@ -14,8 +14,7 @@
 namespace warpstep::data {
 namespace {
 
-constexpr std::size_t alignment = 64;         // bytes, a cache line
-constexpr std::uint64_t hint_distance = 256;  // rows ahead, for Dataset::will_need()
+constexpr std::size_t alignment = 64;  // bytes, a cache line
 constexpr std::int64_t max_batch = 1 << 20;
 
 std::size_t aligned(std::size_t bytes) {

@@ -119,6 +119,17 @@ std::uint64_t TokenBatches::place_of(Position position, std::int64_t row) const 
          static_cast<std::uint64_t>(row);
 }
 
+// Asks the system to read ahead a window that this rank needs later.
+void TokenBatches::hint(Position position, std::int64_t row) const {
+  const auto batch = static_cast<std::uint64_t>(options_.batch);
+  const std::uint64_t ahead =
+      position.step * batch + static_cast<std::uint64_t>(row) + hint_distance;
+  const std::uint64_t place =
+      place_of({position.epoch, ahead / batch}, static_cast<std::int64_t>(ahead % batch));
+  if (ahead / batch < steps_ && place < samples())
+    tokens_.will_need(starts_.at(position.epoch, place), static_cast<std::uint64_t>(sequence_) + 1);
+}
+
 // tokens, labels or order of a slot: i32 [batch * sequence].
 template <class Byte>
 auto TokenBatches::part(std::span<Byte> slot, std::size_t number) const {
@@ -146,6 +157,7 @@ void TokenBatches::fill(Position position, std::int64_t begin, std::int64_t end,
         tokens_.check_unchanged();
         state.epoch = position.epoch;
       }
+      hint(position, row);
       if (place < samples()) {
         fill_row(starts_.at(position.epoch, place), row_tokens, row_labels, state);
         ++windows;

@@ -76,6 +76,7 @@ class TokenBatches final : public BatchMaker {
 
  private:
   std::uint64_t place_of(Position position, std::int64_t row) const;
+  void hint(Position position, std::int64_t row) const;
   void fill_row(std::uint64_t start, std::span<std::int32_t> tokens, std::span<std::int32_t> labels,
                 MakerState& state) const;
   template <class Byte>

@@ -79,6 +79,23 @@ TEST(TokenBatches, LabelsAreTheTokensThatFollow) {
   }
 }
 
+// A window is requested so many rows before its turn, where memory does not hold all of them.
+TEST(TokenBatches, OfALargeSetAreRequestedAhead) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "ids", std::ios::binary).write(std::string(40'000, 1).data(), 40'000);
+  for (const std::uint64_t windows : {hint_distance + 1, hint_distance})
+    for (const std::uint64_t budget : {40'000, 1'000}) {
+      const auto file = std::make_shared<MappedFile>(folder / "ids");
+      const TokenSet tokens({{file, 0, windows * 16 + 1}}, TokenFormat::headless, StoredType::u16,
+                            65536, budget);
+      const auto loader = loader_of(tokens, {16, Windows::sequential}, token_options(1));
+      loader->next();
+      std::vector<std::uint8_t> unused;
+      EXPECT_THAT(testing::reads_pages_alone(file->view(0, 1, unused).data()),
+                  ::testing::AnyOf(std::nullopt, budget == 1'000 && windows > hint_distance));
+    }
+}
+
 TEST(TokenBatches, OrderSortsPlacesByToken) {
   TemporaryFolder folder;
   const std::vector<std::uint16_t> text{5, 2, 5, 0, 2, 2, 7, 5, 1};

@@ -8,7 +8,8 @@ following the remedy gain what it says?
     python bench/planted_bottlenecks.py --only slow-open --no-follow --steps 60   # names alone
 
 A plant is right when the finding that it wants is among the first two and names one of its remedies. A prediction holds
-when the step changes by what was promised to within 10 % of the step, or lies in the range that was promised.
+when the step changes by what was promised to within 10 % of the step, or lies in the range that was promised. Remedies
+for steps are followed by `warpstep try`, so that nothing but the remedy differs; others by a second run.
 Exit code: 1 when a plant was not named.
 """
 import argparse
@@ -101,11 +102,16 @@ def memory(mib):
     return control_group("memory", {"memory.high": str(mib << 20)})
 
 
-@contextlib.contextmanager
-def little_cache(mib):
+def memory_limit(mib):
     """A group whose memory holds the run, but not the files that it reads: these are read from the disk in each epoch."""
-    with control_group("memory", {"memory.limit_in_bytes": str(mib << 20), "memory.max": str(mib << 20)}) as how:
-        yield how
+    return control_group("memory", {"memory.limit_in_bytes": str(mib << 20), "memory.max": str(mib << 20)})
+
+
+@contextlib.contextmanager
+def both(one, other):
+    """Groups of two controllers."""
+    with one as a, other as b:
+        yield {"preexec_fn": lambda: (a["preexec_fn"](), b["preexec_fn"]())}
 
 
 def beside_each(act):
@@ -241,9 +247,9 @@ def plants():
               env={"OPEN": 300000, "OPEN_EACH": 1000}),
         Plant("cold", "1 ms a read, in the first epoch only", {"slow-start"}, r"first|epoch|read", "--workers 2 --steps 400",
               env={"READ": 1000, "FIRST": 12800}, follow=False),
-        Plant("little-cache", "memory that does not hold the files, which each epoch reads again", {"short-memory", "slow-disk"},
-              r"memory|disk", "--workers 2 --steps 1000", data="many", around=lambda: little_cache(150), follow=False,
-              evict=True),
+        Plant("little-cache", "memory that does not hold a packed set, which each epoch reads again from a disk of 1,500 reads a second",
+              {"set-not-in-memory"}, r"memory limit", "--workers 1 --steps 950", data="pixels",
+              around=lambda: both(memory_limit(120), slow_device(1500)), follow=False, evict=True),
         Plant("io-limit", "a control group that may read 600 times a second", {"io-limit"}, r"raise the limit", "--workers 2",
               data="many", around=lambda: slow_device(600), follow=False, evict=True),
         Plant("weight", "a control group of a quarter of the usual weight, and one other program a core", {"other-programs"},
@@ -254,7 +260,7 @@ def plants():
         Plant("nice", "the run itself at nice 10, and two other programs a core", {"other-programs"}, r"without nice",
               around=lambda: beside(nice(10), lambda: busy(2 * cores)), follow=False),
         Plant("evicted", "pages of a mapped set leave the cache each 100 ms", {"set-not-in-memory"}, r"--tier mapped",
-              "--workers 1", data="packed", env={"EVICT": 100000}),
+              "--workers 1 --steps 250", data="packed", env={"EVICT": 100000}),
         Plant("open-lock", "500 us in one lock in each open, 4 workers", {"slow-disk", "data-wait"}, r"--workers|data pack|lock",
               "--workers 4", env={"OPEN": 500, "LOCK": 1}),
         Plant("parts", "two samples a batch, 32 batches an update", {"tiny-batch"}, r"--batch 4 --accumulate 16",
@@ -270,8 +276,6 @@ def plants():
         Plant("one-thread", "one thread of two cores, resident data", {"idle-cores"}, r"--threads", "--threads 1 --tier mapped"),
         Plant("prefetch", "a queue of one batch, and reads that vary", {"data-wait", "slow-samples"}, r"--prefetch|--workers",
               "--workers 2 --prefetch 2", env={"TAIL": 10000, "EACH": 200}),
-        Plant("workers", "16 workers on two cores", {"oversubscribed", "loader-contention"}, r"--workers|data pack|--tier",
-              "--workers 16"),
         Plant("pauses", "stopped for 40 ms each 250 ms", {"pauses"}, r"stop|SIGSTOP|debugger", "--tier mapped --steps 400",
               around=lambda: pauses(0.25, 0.04), follow=False),
         Plant("slower", "each step takes 40 % longer from the middle of the run on", {"slower-later"}, r"clock|machine",
@@ -324,6 +328,9 @@ class Bench:
                 small = sorted((path / "train").glob("*.png"))
                 for i, file in enumerate(sorted((large / "train").glob("*.png"))):
                     shutil.copy(file, small[50 * i])
+            elif name == "pixels":
+                self.warpstep("data", "make", self.scratch / "pixels-files", "--train", 51200, "--test", 64)
+                self.warpstep("data", "pack", self.scratch / "pixels-files", path, "--decode")
             elif name == "packed":
                 self.warpstep("data", "pack", self.data("small"), path)
         return path
@@ -336,20 +343,32 @@ class Bench:
                 with path.open("rb") as file:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def train(self, plant, name, options, data):
-        """Tables of the report, by name."""
-        if plant.evict:
-            self.evict(data)
-        run = self.scratch / "runs" / name
-        shutil.rmtree(run, ignore_errors=True)
+    def run(self, name):
+        return self.scratch / "runs" / name
+
+    def planted(self, plant, *options):
+        """The output of warpstep with the bottleneck."""
         env = {**os.environ, "LD_PRELOAD": ":".join(self.shims), "PLANT_PATH": str(self.scratch)}
         env.update({f"PLANT_{key}": str(value) for key, value in plant.env.items()})
         with (plant.around or contextlib.nullcontext)() or contextlib.nullcontext({}) as how:
             more = dict(how or {})
             env.update(more.pop("env", {}))
-            self.warpstep("train", "mlp", "--data", data, "--device", "cpu", "--out", run, "--profile", "spans",
-                          *options, env=env, **more)
+            return self.warpstep(*options, env=env, **more)
+
+    def train(self, plant, name, options, data):
+        """Tables of the report, by name."""
+        if plant.evict:
+            self.evict(data)
+        run = self.run(name)
+        shutil.rmtree(run, ignore_errors=True)
+        self.planted(plant, "train", "mlp", "--data", data, "--device", "cpu", "--out", run, "--profile", "spans", *options)
         return json.loads(self.warpstep("report", run, "--json"))["tables"]
+
+    def tried(self, plant, name, options):
+        """ns per step without and with the options, of two processes that take turns."""
+        result = json.loads(self.planted(plant, "try", self.run(name), *options, "--starts", "1", "--json"))
+        before = result["before"]["step_ns"]
+        return before, before * result["ratio"]
 
     def options(self, plant):
         given = shlex.split(plant.options)
@@ -357,26 +376,31 @@ class Bench:
                   "--eval-every": "0", "--profile-schedule": f"skip_first=10,warmup=2,active={self.args.steps - 20}"}
         if plant.name == "tiny-batch":
             common["--profile-schedule"] = "skip_first=100,warmup=2,active=400"
-        if plant.name == "little-cache":  # the second epoch begins at step 401
-            common["--profile-schedule"] = "skip_first=500,warmup=2,active=400"
+        if plant.name == "little-cache":  # the second epoch begins at step 801
+            common["--profile-schedule"] = "skip_first=820,warmup=2,active=100"
         if plant.name == "threads":  # the data is resident from the second epoch on, which begins at step 101
             common["--steps"] = str(self.args.steps + 100)
             common["--profile-schedule"] = f"skip_first=110,warmup=2,active={self.args.steps - 20}"
         return join(common, given)
 
-    def followed(self, options, flag, data):
-        """Options and data with the remedy; None when it is no option of this program."""
+    def follow(self, plant, before, finding, options, data):
+        """ns per step without and with the remedy; None when it is no option of this program."""
+        flag = finding["flag"] or ""
+        now = step_ns(before, finding)
         if flag == "--tier mapped":  # gains from the second epoch on, which begins at step 101
-            return join(options, ["--tier", "mapped", "--steps", str(self.args.steps + 100), "--profile-schedule",
-                                  f"skip_first=110,warmup=2,active={self.args.steps - 20}"]), data
-        if flag.startswith("--"):
-            return join(options, shlex.split(flag)), data
-        if match := re.fullmatch(r"warpstep (data pack \S+) (\S+)(.*)", flag):
+            flag = f"{flag} --steps {self.args.steps + 100} --profile-schedule skip_first=110,warmup=2,active={self.args.steps - 20}"
+        elif flag.startswith("--") and not is_outside(finding):
+            return self.tried(plant, plant.name, shlex.split(flag))
+        elif match := re.fullmatch(r"warpstep (data pack \S+) (\S+)(.*)", flag):
             out = self.scratch / "followed"
             shutil.rmtree(out, ignore_errors=True)
             self.warpstep(*shlex.split(match[1]), out, *shlex.split(match[3]))
-            return join(options, ["--data-io", "pread"]), out  # a mapping's reads cannot be slowed from outside
-        return None
+            # A mapping's reads cannot be slowed from outside.
+            return self.tried(plant, plant.name, ["--data", out, "--data-io", "pread"])
+        elif not flag.startswith("--"):
+            return None
+        after = self.train(plant, plant.name + "-followed", flat(join(options, shlex.split(flag))), data)
+        return now, step_ns(after, finding)
 
 
 def join(options, more):
@@ -392,10 +416,15 @@ def flat(options):
     return [part for name, value in options.items() for part in ([name] if value is None else [name, value])]
 
 
+def is_outside(finding):
+    """Of steps: in evaluations or checkpoints."""
+    return finding and finding["key"] in ("slow-checkpoints", "long-evaluation")
+
+
 def step_ns(tables, finding=None):
     """Mean time per step; with its share of evaluations and checkpoints where these are what was found."""
-    outside = 0 if not finding or finding["key"] not in ("slow-checkpoints", "long-evaluation") else sum(part["ns"] for part in tables["whole_run"]
-                  if part["part"] in ("evaluation", "checkpoint") and not part["of"])
+    outside = 0 if not is_outside(finding) else sum(
+        part["ns"] for part in tables["whole_run"] if part["part"] in ("evaluation", "checkpoint") and not part["of"])
     return sum(part["ns"] for part in tables["breakdown"] if part["category"] != "Total") + outside / max(1, len(tables["steps"]))
 
 
@@ -427,13 +456,12 @@ def try_plant(bench, plant):
     if finding is None:
         others = ", ".join(found["key"] for found in before["findings"][:3])
         return text + f"{'nothing found' if named else others} | | |", named, None
-    flag = finding["flag"] or ""
-    text += f"{finding['key']}: {flag or finding['advice'][:40]} | "
-    followed = bench.followed(options, flag, data) if plant.follow and bench.args.follow else None
-    if followed is None or not finding["gain_ns"]:
+    text += f"{finding['key']}: {finding['flag'] or finding['advice'][:40]} | "
+    follows = plant.follow and bench.args.follow and finding["gain_ns"]
+    steps = bench.follow(plant, before, finding, options, data) if follows else None
+    if steps is None:
         return text + " | |", named, None
-    after = bench.train(plant, plant.name + "-followed", flat(followed[0]), followed[1])
-    now, then = step_ns(before, finding), step_ns(after, finding)
+    now, then = steps
     least, most = predicted(finding)
     held = least - 0.1 * now <= now - then <= most + 0.1 * now
     promise = f"{least / 1e6:.2f}" if most - least < 1e4 else f"{least / 1e6:.2f} to {most / 1e6:.2f}"

@@ -74,12 +74,14 @@ std::optional<std::uint64_t> memory_limit_of(const path& group) {
   return lowest;
 }
 
-// Lines "KEY VALUE": the sum of the values of these keys.
-std::uint64_t sum_of(const path& file, std::initializer_list<std::string_view> keys) {
+// Lines "KEY VALUE": the sum of the values of these keys. Nothing: it has none of them.
+std::optional<std::uint64_t> sum_of(const path& file,
+                                    std::initializer_list<std::string_view> keys) {
   std::ifstream lines(file);
-  std::uint64_t sum = 0, value = 0;
+  std::optional<std::uint64_t> sum;
+  std::uint64_t value = 0;
   for (std::string key; lines >> key >> value;)
-    if (std::ranges::find(keys, key) != keys.end()) sum += value;
+    if (std::ranges::find(keys, key) != keys.end()) sum = sum.value_or(0) + value;
   return sum;
 }
 
@@ -162,12 +164,15 @@ std::optional<MemoryLimit> tightest_memory(const std::vector<path>& groups) {
     const path stat = group / "memory.stat";
     memory.used_bytes =
         used ? *used : count_of(word_in(group / "memory.usage_in_bytes")).value_or(0);
-    memory.used_bytes -= std::min(
-        memory.used_bytes, used ? sum_of(stat, {"inactive_file", "active_file"})
-                                : sum_of(stat, {"total_inactive_file", "total_active_file"}));
+    const auto cached = used ? sum_of(stat, {"inactive_file", "active_file"})
+                             : sum_of(stat, {"total_inactive_file", "total_active_file"});
+    memory.used_bytes -= std::min(memory.used_bytes, cached.value_or(0));
     memory.free_bytes = *limit - std::min(*limit, memory.used_bytes);
-    memory.hits = used ? sum_of(group / "memory.events", {"high", "max", "oom"})
-                       : count_of(word_in(group / "memory.failcnt")).value_or(0);
+    const auto hits = used ? sum_of(group / "memory.events", {"high", "max", "oom"})
+                           : count_of(word_in(group / "memory.failcnt"));
+    memory.hits = hits.value_or(0);
+    memory.refaults =
+        sum_of(stat, {used ? "workingset_refault_file" : "total_workingset_refault_file"});
     if (!tightest || memory.free_bytes < tightest->free_bytes) tightest = memory;
   }
   return tightest;

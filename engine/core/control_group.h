@@ -39,6 +39,8 @@ struct MemoryLimit {
   // Cached pages of files, which can be evicted, are free.
   std::uint64_t used_bytes = 0, free_bytes = 0;
   std::uint64_t hits = 0;  // the kernel had to reclaim, or failed to
+  // Pages of files that were read again after the kernel had dropped them. Nothing: not counted.
+  std::optional<std::uint64_t> refaults;
 };
 // Of that of these folders whose limit leaves least. Nothing: no limit.
 std::optional<MemoryLimit> tightest_memory(const std::vector<std::filesystem::path>& groups);

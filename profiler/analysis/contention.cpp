@@ -213,6 +213,7 @@ void take_process(const SampledRates& sampled, const std::vector<Interval>& with
   found.switches_per_s = sampled.mean("involuntary switches/s", within);
   found.major_faults_per_s = sampled.mean("major faults/s", within);
   found.swapped_pages_per_s = sampled.mean("swapped pages/s", within);
+  found.refaults_per_s = sampled.mean("refaulted pages/s", within);
   found.limit_hits_per_s = sampled.mean("memory limit hits/s", within);
   // Where the group's own is known, more on the machine is other groups'.
   auto pressure = sampled.mean("group memory pressure %", within);

@@ -83,6 +83,7 @@ struct Contention {
   // Memory.
   std::optional<double> major_faults_per_s;   // of the process: pages read from a disk
   std::optional<double> swapped_pages_per_s;  // of the machine, in and out
+  std::optional<double> refaults_per_s;       // pages of files, read again after they were dropped
   std::optional<double> limit_hits_per_s;     // the group's limit made the kernel reclaim
   std::optional<double> memory_pressure;      // PSI "some", of 1
   bool is_machines_pressure = false;          // not of the group: other groups' are in it

@@ -230,7 +230,7 @@ std::vector<Finding> find_findings(const View& view, const Analysis& so_far) {
                              find_outside_waits,   find_statistics,      find_slow_options,
                              find_slow_opening,    find_stopped,         find_slow_blocks,
                              find_waiting_stage,   find_slow_rank,       find_tracer,
-                             find_slow_clock,      find_foreign_threads, find_faults_in_set,
+                             find_slow_clock,      find_foreign_threads, find_set_not_in_memory,
                              find_io_limit};
   const Facts facts(view, so_far);
   std::vector<Finding> findings;

@@ -96,7 +96,7 @@ FindingRule find_uneven_run, find_pauses, find_outside_waits;
 FindingRule find_other_programs, find_foreign_threads, find_stopped, find_tracer, find_stolen_cores,
     find_cpu_quota, find_narrow_affinity, find_bound_threads;
 // findings_memory.cpp.
-FindingRule find_short_memory, find_faults_in_set, find_memory_growth;
+FindingRule find_short_memory, find_set_not_in_memory, find_memory_growth;
 // findings_io.cpp.
 FindingRule find_io_limit;
 
@@ -111,6 +111,13 @@ std::string write_limits_text(const Session& session);
 // disk: for half of their time, and faults are as many as one in ten samples, or as explain that
 // time. What their stages took says nothing then.
 bool faults_in_set(const Facts& facts);
+
+// Whether they wait for reads of files that the kernel had dropped from memory since they were read
+// last: for a quarter of their time, and at least a quarter of the set's pages are such.
+bool rereads_set(const Facts& facts);
+
+// Either: the loader waits because the set does not stay in memory.
+bool lacks_set_in_memory(const Facts& facts);
 
 // Whether OMP_WAIT_POLICY keeps the kernels' threads on cores that the loader's workers need.
 bool spins_on_needed_cores(const Facts& facts);

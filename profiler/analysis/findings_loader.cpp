@@ -26,7 +26,7 @@ constexpr double least_transform = 0.5;    // of the loader's work
 
 // Which other findings name: what stages, samples and workers took says nothing then.
 bool waits_for_storage(const Facts& facts) {
-  return faults_in_set(facts) || reads_are_limited(facts);
+  return lacks_set_in_memory(facts) || reads_are_limited(facts);
 }
 
 std::string waited(const Facts& facts) {

@@ -387,6 +387,63 @@ TEST(LoaderFindings, ReadsOfASetThatIsNotInMemoryAreNoSlowDisk) {
       << "no step waits";
 }
 
+// By reads, which are no faults. A sample has two pages, and a step of 80 ms eight samples.
+TEST(LoaderFindings, ASetThatIsReadAgainIsNamed) {
+  struct Read {
+    double refaults_per_s = 0, limit_bytes = 0, faults_per_s = 0;
+    const char* format = "folder";
+    double read_us = 10'000, decode_us = 100;
+    const char* encoding = "pixels";
+  };
+  const auto found = [](const Read& read) {
+    SessionBuilder builder =
+        testing::loader_session({.workers = 1,
+                                 .cores = 2,
+                                 .batch = 8,
+                                 .steps = 40,
+                                 .gpu = false,
+                                 .step_us = 2'000,
+                                 .stages = {{"read", read.read_us}, {"decode", read.decode_us}},
+                                 .has_cpu = true,
+                                 .bytes = 5'000});
+    builder.raw().loader["format"] = read.format;
+    builder.raw().loader["encoding"] = read.encoding;
+    builder.sample("loader 0 run delay %", 1000, 0);
+    builder.sample("refaulted pages/s", 1000, read.refaults_per_s);
+    builder.sample("major faults/s", 1000, read.faults_per_s);
+    builder.sample("swapped pages/s", 1000, 100);
+    if (read.limit_bytes > 0) builder.sample("memory limit bytes", 1000, read.limit_bytes);
+    return analyse(builder.build()).findings;
+  };
+  const auto named = [&](const Read& read) {
+    const std::vector<Finding> findings = found(read);
+    const auto finding = std::ranges::find(findings, "set-not-in-memory", &Finding::key);
+    if (finding == findings.end()) return Finding{.key = "none"};
+    EXPECT_THAT(keys(findings), Not(Contains("slow-disk")));
+    EXPECT_EQ(std::ranges::find(findings, "short-memory", &Finding::key)->flag, "")
+        << "as many pages with any batch";
+    return *finding;
+  };
+  const Finding finding = named({.refaults_per_s = 52});
+  EXPECT_THAT(finding.text, HasSubstr("does not stay in memory"));
+  EXPECT_THAT(finding.evidence, HasSubstr("; 52 pages of files per second (0.213 MB/s) were read"));
+  EXPECT_THAT(finding.evidence, Not(HasSubstr("faults")));
+  EXPECT_THAT(finding.advice, HasSubstr("a machine with more memory"));
+  EXPECT_EQ(finding.flag, "");
+  EXPECT_GT(finding.gain_most_ns, 70e6);
+  EXPECT_EQ(finding.gain_least_ns, 0);
+  EXPECT_THAT(named({.refaults_per_s = 52, .limit_bytes = 1e9}).advice, HasSubstr("memory limit"));
+  EXPECT_EQ(named({.refaults_per_s = 52, .encoding = "png"}).flag, "--tier mapped");
+  // Of a mapped set both are known.
+  const Finding mapped = named({.refaults_per_s = 52, .faults_per_s = 100, .format = "tar shards"});
+  EXPECT_THAT(mapped.evidence, HasSubstr("100 major faults per second, 1.0"));
+  EXPECT_THAT(mapped.evidence, HasSubstr("; 52 pages of files per second"));
+  EXPECT_THAT(mapped.advice, HasSubstr("a machine with more memory"));
+  for (const Read& other : {Read{.refaults_per_s = 46},  // less than a quarter
+                            Read{.refaults_per_s = 1'000, .read_us = 2'000, .decode_us = 8'000}})
+    EXPECT_EQ(named(other).key, "none") << other.read_us;
+}
+
 // Pages that are read once in a while do not make decoding a wait.
 TEST(LoaderFindings, WorkersThatComputeDoNotWaitForPages) {
   SessionBuilder builder = testing::loader_session({.workers = 1,

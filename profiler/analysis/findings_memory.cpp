@@ -30,38 +30,89 @@ bool faults_in_set(const Facts& facts) {
          per_batch * slow_fault_ns >= off_ns;
 }
 
-// A fault reads some pages of one sample, and its worker does nothing else meanwhile.
-void find_faults_in_set(const Facts& facts, std::vector<Finding>& findings) {
-  if (!faults_in_set(facts)) return;
+bool rereads_set(const Facts& facts) {
+  constexpr double least_blocked = 0.25, least_refaults = 0.25;
   const LoaderView& view = facts.analysis.loader;
-  const double faults = facts.analysis.contention.major_faults_per_s.value_or(0),
-               off_ns = view.asleep_ns + view.blocked_ns;
+  if (!facts.analysis.stall.is_stalled || view.work_ns <= 0 || view.samples.empty()) return false;
+  if (view.asleep_ns + view.blocked_ns < least_blocked * view.work_ns) return false;
+  double pages = 0;
+  for (const SampleTime& sample : view.samples)
+    pages += std::max(1.0, std::ceil(sample.bytes / page_bytes));
+  pages *= static_cast<double>(view.batch) / static_cast<double>(view.samples.size());
+  const double refaults =
+      facts.analysis.contention.refaults_per_s.value_or(0) * 1e-9 * facts.step_ns;
+  return refaults >= least_refaults * pages;
+}
+
+bool lacks_set_in_memory(const Facts& facts) {
+  return faults_in_set(facts) || rereads_set(facts);
+}
+
+namespace {
+
+constexpr const char* raise_limit =
+    "raise the group's memory limit (docker --memory, Kubernetes limits.memory, systemd's "
+    "MemoryHigh and MemoryMax: memory.high, memory.max)";
+
+std::string waits_of_workers(const Facts& facts) {
+  const LoaderView& view = facts.analysis.loader;
+  return fmt::format("for {} of their time workers neither ran nor wanted a core{}",
+                     quantity((view.asleep_ns + view.blocked_ns) / view.work_ns, Unit::share),
+                     read_limits_text(facts.session));
+}
+
+// A fault reads some pages of one sample, and its worker does nothing else meanwhile.
+std::string faults_text(const Facts& facts) {
+  const double faults = facts.analysis.contention.major_faults_per_s.value_or(0);
+  return fmt::format("{:.0f} major faults per second, {:.2f} a sample", faults,
+                     faults * 1e-9 * facts.step_ns / static_cast<double>(facts.batch()));
+}
+
+std::string refaults_text(const Facts& facts) {
+  const double pages = facts.analysis.contention.refaults_per_s.value_or(0);
+  return fmt::format(
+      "{:.0f} pages of files per second ({:.3g} MB/s) were read again after the kernel had dropped "
+      "them",
+      pages, pages * page_bytes / 1e6);
+}
+
+}  // namespace
+
+void find_set_not_in_memory(const Facts& facts, std::vector<Finding>& findings) {
+  if (!lacks_set_in_memory(facts)) return;
+  const bool is_mapped = faults_in_set(facts), rereads = rereads_set(facts);
   Finding finding{
       .key = "set-not-in-memory",
-      .text = "Pages of the mapped set are not in memory: workers wait until each is read.",
-      .evidence =
-          fmt::format(
-              "{} of {} per step waiting for the loader; {:.0f} major faults per second, {:.2f} a "
-              "sample; for {} of their time workers neither ran nor wanted a core",
-              quantity(facts.analysis.stall.wait_ns, Unit::ns), quantity(facts.step_ns, Unit::ns),
-              faults, faults * 1e-9 * facts.step_ns / static_cast<double>(facts.batch()),
-              quantity(off_ns / view.work_ns, Unit::share)) +
-          read_limits_text(facts.session)};
+      .text = is_mapped
+                  ? "Pages of the mapped set are not in memory: workers wait until each is read."
+                  : "The set does not stay in memory: each epoch reads it from the disk again.",
+      .evidence = fmt::format("{} of {} per step waiting for the loader; {}{}{}; {}",
+                              quantity(facts.analysis.stall.wait_ns, Unit::ns),
+                              quantity(facts.step_ns, Unit::ns),
+                              is_mapped ? faults_text(facts) : "", is_mapped && rereads ? "; " : "",
+                              rereads ? refaults_text(facts) : "", waits_of_workers(facts))};
   // A fault also reads neighbours, which is better where these are still there when it is their
   // turn.
   if (can_keep_decoded(facts) && !reads_once(facts)) {
     finding.flag = "--tier mapped";
-    finding.advice = "use --tier mapped: from the second epoch on decoded images are in memory";
-  } else {
+    finding.advice = "use --tier mapped: from the second epoch on decoded images are in memory; ";
+  } else if (is_mapped) {
     finding.flag = "--data-io pread";
     finding.advice =
         "try --data-io pread: it reads a sample at once, not page by page, which is faster unless "
-        "pages stay until their neighbours are needed";
+        "pages stay until their neighbours are needed; ";
   }
-  finding.advice +=
-      "; if this lasts longer than an epoch, the set does not stay in memory: raise the memory "
-      "limit, or end what fills or drops the kernel's cache of files";
-  // How long a read takes that is no fault is not known.
+  if (is_mapped && !rereads)
+    finding.advice +=
+        "if this lasts longer than an epoch, the set does not stay in memory: raise the memory "
+        "limit, or end what fills or drops the kernel's cache of files";
+  else if (facts.analysis.contention.memory_limit_bytes)
+    finding.advice += raise_limit;
+  else
+    finding.advice +=
+        "use a machine with more memory, end other programs that fill it, or copy the set to a "
+        "faster disk";
+  // How long a read takes that needs no disk is not known.
   finding.gain_most_ns = facts.analysis.stall.wait_ns;
   finding.gain_ns = finding.gain_most_ns / 2;
   findings.push_back(finding);
@@ -86,12 +137,8 @@ void find_short_memory(const Facts& facts, std::vector<Finding>& findings) {
   Finding finding{.key = "short-memory",
                   .text = "Memory is short: the kernel reclaims pages that the run needs.",
                   .evidence = evidence};
-  finding.advice = lost.memory_limit_bytes
-                       ? "raise the group's memory limit (docker --memory, Kubernetes "
-                         "limits.memory, systemd's MemoryHigh and MemoryMax: memory.high, "
-                         "memory.max)"
-                       : "stop other programs";
-  if (!faults_in_set(facts)) {  // whose pages are as many with any batch
+  finding.advice = lost.memory_limit_bytes ? raise_limit : "stop other programs";
+  if (!lacks_set_in_memory(facts)) {  // whose pages are as many with any batch
     finding.advice += ", or use a smaller batch";
     finding.flag = facts.smaller_batch();
   }

@@ -44,8 +44,10 @@ struct SamplerOptions {
 // run; "involuntary switches/s"; with a CPU quota "cpu periods/s", "cpu throttled periods/s" and
 // "cpu throttled %" (summed over cores); "cpu pressure %", "memory pressure %", "io pressure %"
 // (PSI, "some") and the same with "group "; "major faults/s", "reclaimed pages/s" and "swapped
-// pages/s" (of the machine); with a memory limit "memory limit bytes", "memory limit used bytes"
-// (without cached files) and "memory limit hits/s". Of other programs that this process can see,
+// pages/s" (of the machine); "refaulted pages/s" of files, which were read again after the kernel
+// had dropped them (of the machine, or of the group with a memory limit); with a memory limit
+// "memory limit bytes", "memory limit used bytes" (without cached files) and "memory limit hits/s".
+// Of other programs that this process can see,
 // their "other processes", those that used the CPU most as "program NAME cpu %", at most three; and
 // "traced by NAME", 1, while a debugger or tracer is attached. "memory available bytes" is no more
 // than what the limit leaves. Metrics that a kernel or a container does not have are left out.

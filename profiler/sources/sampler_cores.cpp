@@ -145,7 +145,10 @@ CoreReading read_cores(const CoreSources& sources,
       read_pressure(sources.pressure_group, fmt::format("{}.pressure", of).c_str(),
                     fmt::format("group {} pressure %", of), reading);
   }
+  reading.memory = tightest_memory(sources.memory_groups);
+  if (reading.memory) reading.refaults = reading.memory->refaults;
   if (const auto vmstat = read_text(sources.proc / "vmstat")) {
+    if (!reading.refaults) reading.refaults = sum_of(*vmstat, {"workingset_refault_file"});
     reading.reclaimed = sum_of(
         *vmstat, {"pgsteal_kswapd", "pgsteal_direct", "pgsteal_khugepaged", "pgsteal_proactive"});
     reading.swapped = sum_of(*vmstat, {"pswpin", "pswpout"});
@@ -153,7 +156,6 @@ CoreReading read_cores(const CoreSources& sources,
   for (const path& package : sources.packages)
     if (const auto energy = number_of(package / "energy_uj"))
       reading.packages.push_back({*energy, number_of(package / "max_energy_range_uj").value_or(0)});
-  reading.memory = tightest_memory(sources.memory_groups);
   return reading;
 }
 
@@ -253,6 +255,7 @@ std::vector<Metric> rates(const CoreReading& before, const CoreReading& after) {
   add_rate(metrics, "major faults/s", before.major_faults, after.major_faults, per_second);
   add_rate(metrics, "reclaimed pages/s", before.reclaimed, after.reclaimed, per_second);
   add_rate(metrics, "swapped pages/s", before.swapped, after.swapped, per_second);
+  add_rate(metrics, "refaulted pages/s", before.refaults, after.refaults, per_second);
   if (before.memory && after.memory)
     add_rate(metrics, "memory limit hits/s", before.memory->hits, after.memory->hits, per_second);
   return metrics;

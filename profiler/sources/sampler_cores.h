@@ -47,8 +47,11 @@ struct CoreReading {
   std::optional<std::uint64_t> switches;             // involuntary
   std::optional<std::uint64_t> major_faults;
   std::optional<std::uint64_t> reclaimed, swapped;  // pages
-  std::optional<MemoryLimit> memory;                // the tightest
-  std::vector<EnergyReading> packages;              // of the CPU, as CoreSources::packages
+  // Pages of files that were read again after the kernel had dropped them, of `memory`'s group or,
+  // without a limit, of the machine.
+  std::optional<std::uint64_t> refaults;
+  std::optional<MemoryLimit> memory;    // the tightest
+  std::vector<EnergyReading> packages;  // of the CPU, as CoreSources::packages
 };
 // `names` as record::named_threads(). Files that are not there are no problem: containers and older
 // kernels lack some. Throws only std::bad_alloc.

@@ -81,14 +81,18 @@ TEST(SamplerCores, ReadsQuotasAndLimitsOfBothVersions) {
           .write(memory + "memory.max", "max\n")
           .write(memory + "memory.high", "1000\n")
           .write(memory + "memory.current", "900\n")
-          .write(memory + "memory.stat", "inactive_file 100\nactive_file 50\n")
+          .write(memory + "memory.stat",
+                 "inactive_file 100\nactive_file 50\nworkingset_refault_file 30\n")
           .write(memory + "memory.events", "low 0\nhigh 2\nmax 4\noom 1\n");
     else
       tree.write(cpu + "cpu.cfs_quota_us", "25000\n")
           .write(cpu + "cpu.cfs_period_us", "100000\n")
           .write(memory + "memory.limit_in_bytes", "1000\n")
           .write(memory + "memory.usage_in_bytes", "900\n")
-          .write(memory + "memory.stat", "total_inactive_file 100\ntotal_active_file 50\n")
+          .write(memory + "memory.stat",
+                 "total_inactive_file 100\ntotal_active_file 50\n"
+                 "workingset_refault_file 1\n"
+                 "total_workingset_refault_file 30\n")
           .write(memory + "memory.failcnt", "7\n");
     tree.write(cpu + "cpu.stat", "nr_periods 10\nnr_throttled 2\nthrottled_usec 0\n");
     const CoreSources sources = find_core_sources(tree.root() / "proc", tree.root());
@@ -96,6 +100,7 @@ TEST(SamplerCores, ReadsQuotasAndLimitsOfBothVersions) {
     ASSERT_TRUE(before.memory) << v2;
     EXPECT_EQ(before.memory->free_bytes, 250U) << v2;
     EXPECT_EQ(before.memory->hits, 7U) << v2;
+    EXPECT_EQ(before.refaults, 30U) << v2;
     tree.write(cpu + "cpu.stat", v2 ? "nr_periods 20\nnr_throttled 11\nthrottled_usec 500000\n"
                                     : "nr_periods 20\nnr_throttled 11\nthrottled_time 500000000\n");
     if (v2) tree.write(cpu + "cpu.pressure", "some total=501000\n");
@@ -107,10 +112,27 @@ TEST(SamplerCores, ReadsQuotasAndLimitsOfBothVersions) {
     EXPECT_THAT(metrics, Contains(metric("cpu throttled periods/s", 9))) << v2;
     EXPECT_THAT(metrics, Contains(metric("cpu throttled %", 50))) << v2;
     EXPECT_THAT(metrics, Contains(metric("memory limit hits/s", 0))) << v2;
+    EXPECT_THAT(metrics, Contains(metric("refaulted pages/s", 0))) << v2;
     if (v2) {
       EXPECT_THAT(metrics, Contains(metric("group cpu pressure %", 50)));
     }
   }
+}
+
+// Without a limit the machine's counts.
+TEST(SamplerCores, ReadsThePagesThatTheKernelHadDropped) {
+  Tree tree;
+  const auto read = [&tree](const char* vmstat) {
+    tree.write("proc/vmstat", vmstat);
+    return read_cores(find_core_sources(tree.root() / "proc", tree.root()), {});
+  };
+  CoreReading before = read("pgsteal_kswapd 5\npgsteal_direct 2\nworkingset_refault_file 100\n");
+  CoreReading after = read("pgsteal_kswapd 9\npgsteal_direct 2\nworkingset_refault_file 400\n");
+  before.at_ns = 0;
+  after.at_ns = 2'000'000'000;
+  EXPECT_THAT(rates(before, after), Contains(metric("refaulted pages/s", 150)));
+  EXPECT_THAT(rates(before, after), Contains(metric("reclaimed pages/s", 2)));
+  EXPECT_EQ(read("pgsteal_kswapd 9\n").refaults, std::nullopt);
 }
 
 TEST(SamplerCores, PowerIsThatOfAllPackages) {

@@ -81,16 +81,7 @@ TEST(LoaderFindings, WhatIsInNoStageIsNamedToo) {
 // Both workers read all the time: whether a third would wait for the same lock does not show.
 TEST(LoaderFindings, ReadsMayWaitForOneLock) {
   const auto found = [](int workers, double disk_busy) {
-    SessionBuilder builder = testing::loader_session({.workers = workers,
-                                                      .cores = 4,
-                                                      .batch = 8,
-                                                      .steps = 60,
-                                                      .step_us = 2'000,
-                                                      .stages = {{"read", 2'000}, {"decode", 100}},
-                                                      .has_cpu = true,
-                                                      .bytes = 5'000});
-    for (int worker = 0; worker < workers; ++worker)
-      builder.sample("loader " + std::to_string(worker) + " run delay %", 1000, 0);
+    SessionBuilder builder = testing::blocked_readers(workers);
     if (disk_busy >= 0) builder.sample("disk busy %", 1000, disk_busy);
     return analyse(builder.build()).findings;
   };
@@ -325,16 +316,7 @@ TEST(LoaderFindings, WhatWaitsForStorageIsNoSlowWorkerOrSample) {
     double most_ns = 0;  // of what is named in their place
   };
   const auto found = [](double faults_per_s, int reads_per_s, const char* named = "") {
-    SessionBuilder builder = testing::loader_session({.workers = 2,
-                                                      .cores = 4,
-                                                      .batch = 8,
-                                                      .steps = 60,
-                                                      .step_us = 2'000,
-                                                      .stages = {{"read", 2'000}, {"decode", 100}},
-                                                      .has_cpu = true,
-                                                      .bytes = 5'000});
-    for (const char* const name : {"loader 0 run delay %", "loader 1 run delay %"})
-      builder.sample(name, 1000, 0);
+    SessionBuilder builder = testing::blocked_readers(2);
     builder.sample("major faults/s", 1000, faults_per_s);
     builder.raw().loader["format"] = "tar shards";
     builder.raw().stamp["cgroup"]["io_limits"] =

@@ -344,16 +344,7 @@ TEST(LoaderModel, PromisesLittleOfWorkersWhereFewReadsHaveTheWait) {
 
 // Of two readers all the time.
 TEST(LoaderModel, PromisesOfMoreReadersWhatTheSourceLeavesOpen) {
-  SessionBuilder builder = testing::loader_session({.workers = 2,
-                                                    .cores = 8,
-                                                    .batch = 8,
-                                                    .steps = 60,
-                                                    .step_us = 2'000,
-                                                    .stages = {{"read", 2'000}, {"decode", 100}},
-                                                    .has_cpu = true,
-                                                    .bytes = 5'000});
-  for (const char* const name : {"loader 0 run delay %", "loader 1 run delay %"})
-    builder.sample(name, 1000, 0);
+  SessionBuilder builder = testing::blocked_readers(2, 8);
   const Session session = builder.build();
   const auto least = [&](const LoaderView& view) {
     return LoaderModel(view, session).gain({.workers = 4}).least_ns;

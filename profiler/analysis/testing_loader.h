@@ -97,4 +97,20 @@ inline SessionBuilder loader_session(const LoaderCase& c) {
   return builder;
 }
 
+// Workers that are blocked in reads for 2 ms of each sample, decode it in 0.1 ms and never wait for
+// a core.
+inline SessionBuilder blocked_readers(int workers, int cores = 4) {
+  SessionBuilder builder = loader_session({.workers = workers,
+                                           .cores = cores,
+                                           .batch = 8,
+                                           .steps = 60,
+                                           .step_us = 2'000,
+                                           .stages = {{"read", 2'000}, {"decode", 100}},
+                                           .has_cpu = true,
+                                           .bytes = 5'000});
+  for (int worker = 0; worker < workers; ++worker)
+    builder.sample("loader " + std::to_string(worker) + " run delay %", 1000, 0);
+  return builder;
+}
+
 }  // namespace warpstep::profiler::testing

@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 
+#include "engine/core/caught.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 
@@ -16,8 +17,8 @@ Sample Dataset::checked_fetch(std::uint64_t index, Scratch& scratch) const {
     throw;
   } catch (const std::bad_alloc&) {
     throw;
-  } catch (const std::exception& error) {
-    fail<Error>("{} (sample {} of {})", error.what(), index, path());
+  } catch (...) {
+    fail<Error>("{} (sample {} of {})", caught_text(), index, path());
   }
 }
 
@@ -46,7 +47,7 @@ FirstSample first_readable(const Dataset& dataset) {
   for (std::uint64_t i = 0; i < std::min(dataset.size(), most); ++i) try {
       const Sample sample = dataset.checked_fetch(i, scratch);
       return {decoded_shape(sample, dataset.name(i)), sample.encoding};
-    } catch (const std::exception&) {
+    } catch (...) {
       if (!first_error) first_error = std::current_exception();
     }
   if (!first_error) fail<DataError>("{}: has no images", dataset.path());

@@ -136,10 +136,6 @@ struct BadSample {
   bool fatal = false;   // ends the run under every policy
 };
 
-// What the exception that is being handled says: a user's data set, transform or batch maker may
-// throw anything, and in a worker nobody else would catch it.
-std::string caught_text();
-
 // The samples that took longest. One thread adds; any may read.
 class SlowestSamples {
  public:

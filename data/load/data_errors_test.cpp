@@ -416,7 +416,7 @@ TEST(UsersSet, MayThrowWhatIsNoStandardException) {
     with.shuffle = Shuffle::none;
     Loader loader(std::make_shared<Number>(where), with);
     EXPECT_THAT(message_of([&] { loader.next(); }),
-                AllOf(HasSubstr("an exception that is not a std::exception was thrown (sample "),
+                AllOf(HasSubstr("an exception of type int, which is not a std::exception (sample "),
                       HasSubstr(", epoch 1, step 1)")))
         << where;
   }

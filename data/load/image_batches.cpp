@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "data/io/parallel.h"
+#include "engine/core/caught.h"
 #include "engine/core/clock.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
@@ -118,7 +119,7 @@ constexpr std::uint64_t thread_bytes = 1 << 20;
 Encoding encoding_of(const Dataset& dataset) {
   try {
     return first_readable(dataset).encoding;
-  } catch (const std::exception&) {
+  } catch (...) {
     return Encoding::png;  // needs the most memory; reading the sample reports its error later
   }
 }
@@ -162,16 +163,6 @@ std::shared_ptr<const Dataset> batched(std::shared_ptr<const Dataset> dataset) {
 }
 
 }  // namespace
-
-std::string caught_text() {
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception that is not a std::exception was thrown";
-  }
-}
 
 std::vector<SlowestSamples::Sample> SlowestSamples::list() const {
   const std::lock_guard lock(mutex_);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "data/load/image_batches.h"
+#include "engine/core/caught.h"
 #include "engine/core/clock.h"
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
@@ -208,7 +209,8 @@ void Loader::work(std::uint32_t worker) {
   const CpuClock::Running on_core(state.cpu);
   const auto stopping = [this] { return ring_->stopping(); };
   std::vector<BadSample> bad;
-  // An exception ends the run when the batch is due.
+  // A user's data set, transform or batch maker may throw anything, and in this thread nobody else
+  // would catch it. An exception ends the run when the batch is due.
   const auto guarded = [this](Position position, std::vector<BadSample>& into, const auto& make) {
     try {
       make();

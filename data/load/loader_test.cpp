@@ -351,8 +351,8 @@ TEST(Loader, ReportsWhatIsNoStandardException) {
     loader.next();
     loader.next();
     EXPECT_THAT(message_of([&] { loader.next(); }),
-                HasSubstr("memory: an exception that is not a std::exception was thrown (epoch 1, "
-                          "step 3)"))
+                HasSubstr("memory: an exception of type int, which is not a std::exception (epoch "
+                          "1, step 3)"))
         << where;
   }
 }

@@ -25,7 +25,7 @@ FREE = ("tools", "bench", "tests", "docs")
 # Folders that may use only the standard library, the system's headers and the small libraries below.
 SMALL = {"engine", "models"}
 SMALL_LIBRARIES = ("fmt/", "nlohmann/")
-SYSTEM = re.compile(r"(sys|linux|arpa|netinet)/\w+\.h|(dlfcn|fcntl|netdb|pthread|sched|signal|unistd|link|elf|poll|"
+SYSTEM = re.compile(r"(sys|linux|arpa|netinet)/\w+\.h|(cxxabi|dlfcn|fcntl|netdb|pthread|sched|signal|unistd|link|elf|poll|"
                     r"errno|stdio|stdlib|string|time|immintrin|arm_neon|cpuid|malloc|dirent)\.h")
 CUDA = re.compile(r"(cuda|cublas|cudnn|cupti|curand|cusparse|cusolver|cufft|nccl|nvrtc|nvml|nvToolsExt|nvtx3|cub/|"
                   r"thrust/|cooperative_groups|mma\.h|device_launch_parameters|driver_types|vector_types)")

@@ -23,6 +23,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/core/caught.h"
 #include "engine/core/cpu_isa.h"
 #include "engine/core/error.h"
 #include "engine/core/text.h"
@@ -485,8 +486,8 @@ int guarded(const CLI::App& app, const std::function<int()>& body) {
                       error.code().message()),
           failed);
     return report(app, error.what(), failed);
-  } catch (const std::exception& error) {
-    return report(app, fmt::format("internal error: {}", error.what()), failed);
+  } catch (...) {  // of a plugin perhaps no std::exception
+    return report(app, fmt::format("internal error: {}", caught_text()), failed);
   }
 }
 

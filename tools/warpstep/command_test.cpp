@@ -86,6 +86,7 @@ Run declare_fault(Parser parser) {
     if (*kind == "usage") fail<UsageError>("--out: is a file");
     if (*kind == "memory") throw std::bad_alloc();
     if (*kind == "other") throw std::out_of_range("vector::at");
+    if (*kind == "number") throw 42;  // as a plugin may
     if (*kind == "flush") {
       print_result("a text");
       flush_results();
@@ -363,6 +364,9 @@ TEST(Errors, BecomeOneLineAndAnExitCode) {
   EXPECT_THAT(run({"fault", "files"}).err, HasSubstr("run: Too many open files (allow more with"));
   EXPECT_THAT(run({"fault", "other"}).err, HasSubstr("internal error: vector::at"));
   EXPECT_EQ(run({"fault", "other"}).code, failed);
+  EXPECT_THAT(run({"fault", "number"}).err,
+              HasSubstr("warpstep fault: internal error: an exception of type int, which is"));
+  EXPECT_EQ(run({"fault", "number"}).code, failed);
 }
 
 // Runs the command with stdout on `file` and returns the exit code.

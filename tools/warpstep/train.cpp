@@ -7,6 +7,7 @@
 
 #include "data/formats/formats.h"
 #include "data/io/file.h"
+#include "engine/core/caught.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/json_text.h"
@@ -517,8 +518,8 @@ int train(const Parser& parser, const TrainRequest& request) {
     end_job(*ranks, error.what(), usage);
   } catch (const std::bad_alloc&) {
     end_job(*ranks, "out of memory; a smaller --batch needs less", failed);
-  } catch (const std::exception& error) {
-    end_job(*ranks, error.what(), failed);
+  } catch (...) {
+    end_job(*ranks, caught_text(), failed);
   }
 }
 

@@ -27,5 +27,27 @@ TEST(CaughtText, NamesTheTypeOfWhatSaysNothing) {
   EXPECT_THAT(text_of(Wordless()), testing::HasSubstr("Wordless, which is not a std::exception"));
 }
 
+template <class Exception>
+void raise_named(const Exception& exception) {
+  naming("mine", "grad()", [&]() -> int { throw exception; });
+}
+
+TEST(Naming, SaysWhoseCodeThrew) {
+  const auto text = [](const auto& exception) {
+    try {
+      raise_named(exception);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(text(std::runtime_error("no disk")), "mine: its grad() threw: no disk");
+  EXPECT_EQ(text(42),
+            "mine: its grad() threw: an exception of type int, which is not a std::exception");
+  EXPECT_THROW(raise_named(DataError("file: broken")), DataError);  // names what it must
+  EXPECT_THROW(raise_named(std::bad_alloc()), std::bad_alloc);      // told apart by callers
+  EXPECT_EQ(naming("mine", "grad()", [] { return 3; }), 3);
+}
+
 }  // namespace
 }  // namespace warpstep

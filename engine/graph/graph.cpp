@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/core/caught.h"
 #include "engine/core/error.h"
 #include "engine/graph/model_line.h"
 #include "engine/graph/step_state.h"
@@ -155,7 +156,7 @@ std::vector<Tensor> Graph::record(Phase phase, AnyOp op, const std::vector<Tenso
                          node.in.size());
       node.in.push_back(tensor.id);
     }
-    out = infer(node.op, types(node.in));
+    out = naming(node.title(), "infer()", [&] { return infer(node.op, types(node.in)); });
   } catch (const UsageError& error) {
     fail<UsageError>("{} {}: {}", model_line(where), node.title(), error.what());
   } catch (const ShapeError& error) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/core/caught.h"
 #include "engine/core/error.h"
 #include "engine/graph/adjoint.h"
 
@@ -63,7 +64,7 @@ Graph differentiate(Graph graph) {
       gradients[idx(graph.loss)] =
           graph.record(Phase::data_grad, LossGrad{}, {}, node.scope, node.where)[0].id;
     Adjoint adjoint(graph, node, gradients, wanted);
-    grad(node.op, adjoint);
+    naming(node.title(), "grad()", [&] { grad(node.op, adjoint); });
   }
   const std::vector<int> producers = graph.producers();
   for (Parameter& parameter : graph.parameters) {

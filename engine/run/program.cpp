@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/core/caught.h"
 #include "engine/core/error.h"
 #include "engine/run/step_memory.h"
 
@@ -65,8 +66,8 @@ void Program::make_calls() {
     call.node = static_cast<int>(n);
     call.title = node.title();
     call.phase = node.phase;
-    call.cost = graph_.cost(node);
-    call.kernel = backend_->bind(graph_, node);
+    call.cost = naming(call.title, "cost()", [&] { return graph_.cost(node); });
+    call.kernel = naming(call.title, "bind()", [&] { return backend_->bind(graph_, node); });
     workspaces[n] = call.kernel->workspace_bytes();
     if (workspaces[n] > most_workspace)
       fail<Error>("{}: its kernel asks for {} bytes of workspace", call.title, workspaces[n]);
@@ -123,13 +124,16 @@ void Program::enqueue(std::size_t index) {
   }
   if (!runs(index)) return;  // never the last call, which is the report
   const int lane = lanes_.lane[idx(call.node)];
+  const auto enqueue_in = [&](Stream& stream) {
+    naming(call.title, "kernel", [&] { call.kernel->enqueue(stream, call.buffers()); });
+  };
   if (lane == 0) {
     wait_for_lanes(call.node);
-    call.kernel->enqueue(*stream_, call.buffers());
+    enqueue_in(*stream_);
   } else {
     SideLane& side = side_[idx(lane)];
     begin_in(lane);
-    call.kernel->enqueue(*side.stream, call.buffers());
+    enqueue_in(*side.stream);
     side.pending.push_back({lanes_.waited_at[idx(call.node)], side.stream->signal()});
   }
   if (index + 1 == calls_.size()) wait_for_lanes(static_cast<int>(graph_.nodes.size()));

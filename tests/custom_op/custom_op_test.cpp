@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -14,6 +15,7 @@
 #include "engine/passes/autodiff.h"
 #include "engine/passes/compile.h"
 #include "engine/run/runner.h"
+#include "kernels/kernel.h"
 #include "tests/runners.h"
 #include "tests/tested_backend.h"
 
@@ -304,6 +306,50 @@ class Passed final : public CustomOp {
     return nullptr;
   }
 };
+
+// x -> x; one of its answers throws what is no Error.
+class Throwing final : public CustomOp {
+ public:
+  explicit Throwing(std::string_view where) : where_(where) {}
+  std::string_view name() const override { return "throwing"; }
+  Types infer(const Types& in) const override { return at("infer()"), in; }
+  Cost cost(const Types&, const Types&) const override { return at("cost()"), Cost{}; }
+  void grad(Adjoint& adjoint) const override {
+    at("grad()");
+    adjoint.give(0, adjoint.d_out());
+  }
+  std::unique_ptr<Kernel> bind(std::string_view, const Graph&, const Node&) const override {
+    at("bind()");
+    return host_kernel("loops", [where = where_](const Buffers&) { Throwing(where).at("kernel"); });
+  }
+
+ private:
+  void at(std::string_view place) const {
+    if (where_ == place) throw 42;
+  }
+  std::string_view where_;
+};
+
+TEST(CustomOp, NamesTheOpWhoseAnswerThrew) {
+  const std::shared_ptr<Backend> ref = open_backend("ref");
+  for (const std::string where : {"infer()", "cost()", "grad()", "bind()", "kernel"}) {
+    const auto run = [&] {
+      Graph g;
+      const Tensor x = linear("fc", g.input("x", {DType::f32, {4, 6}}), {.out = 3});
+      const Tensor out = custom("mine", std::make_shared<Throwing>(where), {x});
+      cross_entropy(out, g.input("labels", {DType::i32, {4}}));
+      Program program(compile_step(std::move(g), {}), ref);
+      const std::vector<float> images(24);
+      const std::vector<std::int32_t> labels(4);
+      const std::array<const void*, 2> slots{images.data(), labels.data()};
+      program.set_inputs(slots);
+      eager_runner(program)->step();
+    };
+    EXPECT_THAT(run, ThrowsMessage<Error>("mine/throwing: its " + where +
+                                          " threw: an exception of type int, which is not a "
+                                          "std::exception"));
+  }
+}
 
 TEST(CustomOp, CrossEntropyMustBeTheLossItself) {
   Graph g;

@@ -421,7 +421,8 @@ void Trainer::collect_sums() {
   }
 }
 
-// Broken validation data must not cost the steps before it. Ranks do not save alone.
+// Broken validation data, or an op of the user's own, must not cost the steps before it. Ranks do
+// not save alone.
 bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   const record::Span span(evaluation_name);
   const record::Phase phase(evaluation_name, progress.step);
@@ -438,12 +439,22 @@ bool Trainer::evaluate_now(Progress& progress, const std::atomic<bool>& stop) {
   };
   std::optional<Score> score;
   if (parts_.communicator) share_buffers();
+  const auto save_steps = [&] {
+    if (!saved_ && progress.step > 0 && !parts_.communicator) save(progress);
+  };
   try {
     score = evaluate_until(*parts_.evaluation, *parts_.evaluation_data, options_.limit_batches,
                            stops, parts_.evaluation_runner);
   } catch (const DataError& error) {
-    if (!saved_ && progress.step > 0 && !parts_.communicator) save(progress);
+    save_steps();
     throw BrokenData(error.what());
+  } catch (const NumericError&) {  // the weights are not worth it
+    throw;
+  } catch (const DeviceError&) {  // nor can they be read
+    throw;
+  } catch (...) {
+    save_steps();
+    throw;
   }
   if (!score) return false;
   if (parts_.communicator) score = of_all_ranks(*score, stop);

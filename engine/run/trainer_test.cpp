@@ -34,6 +34,7 @@ class GreyImages final : public BatchSource {
   std::uint64_t steps_per_epoch() const override { return 3; }
   const Batch& next() override {
     if (broken || broken_at == position_) fail<DataError>("planted");
+    if (throws) throw std::runtime_error("thrown");
     std::ranges::fill(image_, static_cast<std::uint8_t>(99 + 20 * position_.step));
     batch_ = {.position = position_, .count = 1};
     batch_.add("images", std::span(image_));
@@ -46,7 +47,7 @@ class GreyImages final : public BatchSource {
   Position position() const override { return position_; }
   void seek(Position position) override { position_ = position; }
 
-  bool broken = false;
+  bool broken = false, throws = false;
   std::optional<Position> broken_at;
 
  private:
@@ -183,6 +184,27 @@ TEST(Trainer, SavesWhatItTrainedWhenValidationDataIsBroken) {
   run.validation.broken = true;
   EXPECT_EQ(reported_until_broken(run), "s1 s2 s3 e3 c ");
   run.validation.broken = false;
+  EXPECT_EQ(run.train({.epochs = 2}), "v3 c3 s4 s5 s6 e6 v6 c6 finished");
+}
+
+// As an op of a user's own does.
+TEST(Trainer, SavesWhatItTrainedWhereTheEvaluationThrows) {
+  SmallRun run;
+  run.validation.throws = true;
+  const auto saved = [&](const Progress& progress) {
+    return std::filesystem::path(fmt::format("c{}", progress.step));
+  };
+  Log log;
+  Trainer trainer({.step = run.step,
+                   .data = run.training,
+                   .evaluation = &run.evaluation,
+                   .evaluation_data = &run.validation,
+                   .observers = {&log},
+                   .save = saved},
+                  {.epochs = 2});
+  EXPECT_THROW(trainer.run(run.progress, log.stop), std::runtime_error);
+  EXPECT_EQ(log.text, "s1 s2 s3 e3 c3 ");
+  run.validation.throws = false;
   EXPECT_EQ(run.train({.epochs = 2}), "v3 c3 s4 s5 s6 e6 v6 c6 finished");
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <typeinfo>
 
 #include "data/formats/formats.h"
 #include "data/io/file.h"
@@ -261,6 +262,9 @@ fs::path run_job(Job& job, bool check_numerics, const Observers& observers, cons
     fail<PeerError>("{}{}", error.what(), after_rank_error(saved_in));
   } catch (const RankError& error) {
     fail<RankError>("{}{}", error.what(), after_rank_error(saved_in));
+  } catch (const Error& error) {  // of a user's own op
+    if (typeid(error) != typeid(Error)) throw;
+    fail<Error>("{}{}", error.what(), after_data_error(saved_in));
   }
   return last_checkpoint;
 }

@@ -175,7 +175,10 @@ class TokenizerReader {
   }
 
   void read_tokens(const PlainJson& vocabulary) {
-    if (!vocabulary.is_object() || vocabulary.empty()) refuse("model.vocab is not a list of ids");
+    if (!vocabulary.is_object())
+      refuse("model.vocab is of type {}; it must be an object of tokens and their ids",
+             vocabulary.type_name());
+    if (vocabulary.empty()) refuse("model.vocab has no tokens");
     if (vocabulary.size() > most_vocabulary)
       unsupported("model.vocab has {} tokens; at most {} are supported", vocabulary.size(),
                   most_vocabulary);

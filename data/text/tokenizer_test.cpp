@@ -275,7 +275,9 @@ TEST_F(Text, RefusesVocabulariesThatDoNotFit) {
   EXPECT_THAT(characters(R"("ab": 1, "é": 0)"), HasSubstr("the token 'ab' is not one character"));
   EXPECT_THAT(characters(R"("": 0)"), HasSubstr("is not one character"));
   EXPECT_THAT(characters(R"("a": 0)", R"("a a")"), HasSubstr("has no pre_tokenizer; only"));
-  EXPECT_THAT(characters(""), HasSubstr("model.vocab is not a list of ids"));
+  EXPECT_THAT(characters(""), HasSubstr("model.vocab has no tokens"));
+  EXPECT_THAT(load_refusal(R"({"model": {"type": "BPE", "vocab": ["a", "b"], "merges": []}})"),
+              HasSubstr("model.vocab is of type array; it must be an object of tokens and their"));
 }
 
 TEST_F(Text, RefusesMergesOfTokensThatAreNotMadeBefore) {

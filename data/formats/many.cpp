@@ -97,9 +97,10 @@ std::vector<std::string> numbered_classes(std::span<const std::int32_t> labels) 
 void check_labels(std::span<const std::int32_t> labels, std::size_t classes,
                   const std::string& where) {
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    if (static_cast<std::size_t>(labels[i]) >= classes)
-      fail<DataError>("{}: sample {} has label {}, but the data set has {} classes: 0 to {}", where,
-                      i, labels[i], classes, classes - 1);
+    if (static_cast<std::size_t>(labels[i]) < classes) continue;
+    if (classes == 0) fail<DataError>("{}: the data set has no classes", where);
+    fail<DataError>("{}: sample {} has label {}, but the data set has {} classes: 0 to {}", where,
+                    i, labels[i], classes, classes - 1);
   }
 }
 

@@ -304,6 +304,9 @@ TEST(UsersSet, HasLabelsOfItsClasses) {
     EXPECT_THAT(message_of([&] { const MemoryDataset set(std::move(parts)); }),
                 HasSubstr(fmt::format("memory: sample 1 has label {}", label)));
   }
+  MemoryParts unnamed{"test", "memory", Shape{1, 1, 1}, {1}, {0}, {}};
+  EXPECT_THAT(message_of([&] { const MemoryDataset set(std::move(unnamed)); }),
+              HasSubstr("memory: the data set has no classes"));
 }
 
 struct OfShape final : testing::Uneven {

@@ -119,6 +119,9 @@ std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOp
     const Format& format = format_of(spec);
     if (split == Split::test && !has_part(format, spec, split)) no_test_part(format, spec, options);
     std::unique_ptr<Dataset> set = format.open_split(spec, split, options);
+    if (!set)
+      fail<DataError>("{}: the format of {} opened nothing: its open_split returned a null pointer",
+                      spec, format.files);
     check_image_shape(set->image_shape(), set->path());
     check_labels_of(*set);
     return set;

@@ -341,6 +341,17 @@ TEST(UsersSet, HasImagesOfOneToThreeChannels) {
   EXPECT_EQ(Loader(two, plain_options(8)).next().count, 8);
 }
 
+TEST(UsersSet, IsNotNull) {
+  add_format({.files = "files of nothing",
+              .has_split = [](const std::string& spec, Split) { return spec.ends_with("/null"); },
+              .open_split = [](const std::string&, Split,
+                               const OpenOptions&) -> std::unique_ptr<Dataset> { return {}; }});
+  const TemporaryFolder folder;
+  put(folder / "null", std::string("x"));
+  EXPECT_THAT(message_of([&] { open(folder / "null", Split::train); }),
+              HasSubstr("/null: the format of files of nothing opened nothing"));
+}
+
 // Before anything counts its samples by class.
 TEST(UsersSet, HasLabelsOfItsClassesOnceAPluginHasOpenedIt) {
   add_format(

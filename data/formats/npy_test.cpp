@@ -87,6 +87,8 @@ TEST_F(Npy, RefusesHeadersByNameAndByte) {
   EXPECT_THAT(with("[('a', '|u1')]", "(4,)"), HasSubstr("a structured type"));
   EXPECT_THAT(with("'|u1'", "(4,)", "True"), HasSubstr("Fortran order; save it with"));
   EXPECT_THAT(with("'|u1'", "(4,)", "Maybe"), HasSubstr("neither True nor False"));
+  EXPECT_THAT(with("|u1", "(4,)"), HasSubstr("byte 20: the header has no quoted text here"));
+  EXPECT_THAT(with("'|u1", "(4,)"), HasSubstr("has elements of '|u1, '"));
   EXPECT_THAT(with("'|u1'", "(-4,)"), HasSubstr("an invalid shape"));
   EXPECT_THAT(with("'|u1'", "(4"), HasSubstr("no ')' here"));
   EXPECT_THAT(with("'|u1'", "(4,)", "False", " more"), HasSubstr("extra data after its dict"));

@@ -49,6 +49,26 @@ def test_bf16_is_rounded_to_nearest_even_and_read_exactly(tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
+def test_types_are_of_floating_point_numbers_in_any_byte_order(tmp_path):
+    path = tmp_path / "w.safetensors"
+    arrays = {name: np.array([1, 2, 259], dtype) for name, dtype in (("a", ">f4"), ("b", ">i4"), ("c", "<u2"), ("d", ">f8"))}
+    warpstep.save_weights(path, arrays)
+    loaded = warpstep.load_weights(path)
+    assert loaded.types == {"a": "F32", "b": "I32", "c": "U16", "d": "F64"}
+    assert all(array.dtype.isnative and array.tolist() == [1, 2, 259] for array in loaded.values())
+    warpstep.save_weights(path, arrays, types="BF16")  # for integers they would be bits
+    loaded = warpstep.load_weights(path)
+    assert loaded.types == {"a": "BF16", "b": "I32", "c": "U16", "d": "BF16"}
+    assert loaded["c"].tolist() == [1, 2, 259] and loaded["d"].tolist() == [1, 2, 260]
+
+
+def test_a_model_without_classes_has_ten(trained, tmp_path):
+    path = tmp_path / "w.safetensors"
+    warpstep.save_weights(path, dict(warpstep.load_weights(trained)))
+    model = warpstep.Model("mnist_cnn", path, mean=[0.5] * 3, std=[0.25] * 3, image=(32, 32, 3), device="cpu")
+    assert model.classes == [str(i) for i in range(10)]
+
+
 def test_bf16_without_axes_or_elements_is_an_array(tmp_path):
     path = tmp_path / "w.safetensors"
     warpstep.save_weights(path, {"a": np.array(1.5, np.float32), "b": np.zeros((0, 3), np.float32)}, types="BF16")
@@ -162,6 +182,8 @@ def test_the_newest_checkpoint_has_the_highest_step(tmp_path):
     for value, step in enumerate(("00000002", "99999999", "100000000", "good", "0100000001")):
         warpstep.save_weights(tmp_path / f"checkpoint-{step}.safetensors", {"w": np.float32([value])})
     assert warpstep.load_weights(tmp_path)["w"] == 2
+    warpstep.save_weights(tmp_path / "best.safetensors", {"w": np.float32([7])})
+    assert warpstep.load_weights(tmp_path)["w"] == 7  # whatever its step
 
 
 def test_a_run_is_tables(trained):
@@ -355,8 +377,9 @@ def test_weights_that_do_not_fit_or_are_not_finite_are_reported(trained, average
         warnings.simplefilter("error")
         assert len(load(weights).predict(image).classes) == 1
         warpstep.Model(trained, trained / "best.safetensors", device="cpu")
-    with pytest.warns(UserWarning, match="1 of the model's 12 tensors loaded(.|\n)*not in the file"):
+    with pytest.warns(UserWarning, match="1 of the model's 12 tensors loaded(.|\n)*not in the file") as given:
         load({last: weights[last]}, allow_missing=True)
+    assert given[0].filename == __file__  # the caller's line, not the package's
     with pytest.warns(UserWarning, match="these are the weights themselves, not their average"):
         warpstep.Model(averaged, averaged / "best.safetensors", device="cpu")
     weights[last] = np.full_like(weights[last], np.nan)

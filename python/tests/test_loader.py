@@ -59,6 +59,27 @@ def test_nchw_is_the_same_memory(arrays):
     assert np.array_equal(np.asarray(batch.images), images[:8].transpose(0, 3, 1, 2))
 
 
+def test_none_are_no_transforms(arrays):
+    folder, images, _ = arrays
+    loader = warpstep.Loader(folder, batch=len(images), shuffle=False, transforms="none")
+    assert np.array_equal(np.asarray(next(iter(loader)).images), images)
+
+
+def test_the_workers_end_before_the_interpreter(arrays):
+    code = """
+import atexit, os
+def threads():
+    return len(os.listdir("/proc/self/task"))
+atexit.register(lambda: print(threads() - before))  # runs after what is registered later
+import sys, warpstep
+before = threads()
+loader = warpstep.Loader(sys.argv[1], batch=4, workers=2)
+print(threads() - before)
+"""
+    ended = subprocess.run([sys.executable, "-c", code, arrays[0]], capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.returncode) == ("2\n0\n", 0), ended.stderr
+
+
 def test_float32_is_normalised(arrays):
     folder, images, _ = arrays
     mean, std = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)

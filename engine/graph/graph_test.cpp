@@ -288,6 +288,16 @@ TEST(Misuse, OfATensorOfNoGraph) {
   expect_misuse([&] { add(x, {}); }, " add: " + words);
 }
 
+// The first would count in nothing.
+TEST(Misuse, OfASecondLoss) {
+  Graph graph;
+  const Tensor labels = graph.input("labels", {DType::i32, {4}});
+  const Tensor x = linear("fc", graph.input("x", {DType::f32, {4, 8}}), {.out = 2});
+  cross_entropy(x, labels);
+  expect_misuse([&] { cross_entropy(relu(x), labels); },
+                "the model has a loss already, loss/nll, and a step minimises one");
+}
+
 TEST(Misuse, OfATensorOfAnotherGraph) {
   Graph graph, other;
   const Tensor x = graph.input("x", {DType::f32, {4, 8}});

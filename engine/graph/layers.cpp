@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/graph/model_line.h"
 
 namespace warpstep {
 namespace {
@@ -357,6 +358,11 @@ bool is_class_weight(double weight) {
 void cross_entropy(Tensor logits, Tensor labels, Tensor rows, const LossOptions& options,
                    Where where) {
   Graph& graph = graph_of(logits);
+  if (graph.loss >= 0)
+    fail<UsageError>(
+        "{} the model has a loss already, {}, and a step minimises one; add them in an op of your "
+        "own and give it to set_loss()",
+        model_line(where), graph.value(graph.loss).name);
   const bool mixed = rows.graph != nullptr;
   const auto loss_op = [&](AnyOp op, const std::vector<Tensor>& in) {
     return graph.record(Phase::loss, std::move(op), in, "loss", where)[0];

@@ -44,7 +44,7 @@ class Indices {
       else if (std::holds_alternative<Embed>(node.op) || std::holds_alternative<EmbedAt>(node.op))
         require_below("token", given<std::int32_t>(node.in[0]), 0, extent(node.in[2], 0), "tokens");
       else if (std::holds_alternative<EmbedGrad>(node.op))
-        require_below("order", given<std::int32_t>(node.in[2]), 0, extent(node.in[2], 0), "rows");
+        require_order(node);
       else if (const auto* augment = std::get_if<Augment>(&node.op))
         require_images(node, augment->plan);
       if (const auto* embed = std::get_if<EmbedAt>(&node.op))
@@ -74,6 +74,19 @@ class Indices {
   [[noreturn]] static void refuse(std::string_view what, std::int64_t number, std::size_t row,
                                   const std::string& limit) {
     fail<DataError>("{} {} in row {} of a batch, but {}", what, number, row, limit);
+  }
+  // The gradient of a token's row of the table is the sum over its neighbours there.
+  void require_order(const Node& node) const {
+    const auto order = given<std::int32_t>(node.in[2]), tokens = given<std::int32_t>(node.in[1]);
+    require_below("order", order, 0, extent(node.in[2], 0), "rows");
+    if (tokens.size() != order.size()) return;
+    for (std::size_t row = 1; row < order.size(); ++row)
+      if (const auto before = idx(order[row - 1]), at = idx(order[row]);
+          tokens[before] > tokens[at] || (tokens[before] == tokens[at] && before >= at))
+        refuse("order", order[row], row,
+               fmt::format("that row's token {} does not follow token {} of row {}: the order is "
+                           "that of a stable sort of the rows by their tokens",
+                           tokens[at], tokens[before], before));
   }
   // Of the first of `sequence` tokens.
   void require_position(int value, std::int64_t positions, std::int64_t sequence) const {

@@ -203,7 +203,7 @@ TEST(GiveBatch, RefusesTokensAndTheirOrderOutOfBounds) {
   cross_entropy(linear("fc", x, {.out = 5}), g.input("targets", tokens));
   Program program(compile_step(std::move(g), {.schedule = {.peak = 1}}), open_backend("ref"));
   const auto give = [&](std::string_view name, std::int32_t number) {
-    std::vector<std::int32_t> numbers[3]{{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2, 3}};
+    std::vector<std::int32_t> numbers[3]{{0, 5, 5, 8}, {0, 1, 2, 3}, {0, 1, 2, 3}};
     const std::string_view names[3]{"tokens", "order", "targets"};
     Batch batch;
     for (std::size_t i = 0; i < 3; ++i) {
@@ -215,7 +215,7 @@ TEST(GiveBatch, RefusesTokensAndTheirOrderOutOfBounds) {
   const auto refused = [&](std::string_view name, std::int32_t number, const std::string& words) {
     EXPECT_THAT([&] { give(name, number); }, ThrowsMessage<DataError>(words));
   };
-  EXPECT_NO_THROW(give("tokens", 8));
+  EXPECT_NO_THROW(give("tokens", 4));
   EXPECT_NO_THROW(give("targets", -1));
   refused("tokens", 9, "token 9 in row 1 of a batch, but the model has 9 tokens");
   refused("tokens", -1, "token -1 in row 1 of a batch, but the model has 9 tokens");
@@ -223,6 +223,14 @@ TEST(GiveBatch, RefusesTokensAndTheirOrderOutOfBounds) {
     refused("order", order,
             fmt::format("order {} in row 1 of a batch, but the model has 4 rows", order));
   refused("targets", 5, "label 5 in row 1 of a batch, but the model has 5 classes");
+  // The table's gradient would be wrong.
+  const std::string words = ": the order is that of a stable sort of the rows by their tokens";
+  refused("tokens", 6,
+          "order 2 in row 2 of a batch, but that row's token 5 does not follow token 6 of row 1" +
+              words);
+  refused("order", 2,
+          "order 2 in row 2 of a batch, but that row's token 5 does not follow token 5 of row 2" +
+              words);
 }
 
 // Caches would be written there, and rows of the table of positions read.

@@ -162,6 +162,8 @@ class Trainer {
   // the step does not train or the evaluation does, NumericError when the run has diverged
   // (require_sound), BrokenData where a batch cannot be read, after the steps before it were saved,
   // DataError from saving or when `progress` does not fit the data; files saved earlier remain.
+  // What else an evaluation throws comes after the steps before it were saved, too, unless it is a
+  // DeviceError.
   // Where an observer's on_step() or the source throws, a device still runs the steps in flight:
   // `progress` has them, too, although no observer is notified of them, and the next run() saves
   // them and continues after them; a Feeder or loader that threw gives batches again after a seek()

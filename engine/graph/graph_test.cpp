@@ -119,6 +119,15 @@ TEST(Layers, AttentionWithDropoutHasNoMostProbabilities) {
             (Type{DType::f32, {32 * 8192, 16 * 64}}));
 }
 
+// Else the first checkpoint would be refused, after an epoch.
+TEST(ShapeErrors, OfNamesThatNoCheckpointHolds) {
+  for (const char* const name : {"a\xff", "a\n", "a\x1b[31m"})
+    expect_error([&](Graph& g) { parameter(g, name, {1}, {}); },
+                 {"parameter a?", ": a name must be UTF-8 without control characters"});
+  Graph graph;
+  EXPECT_NO_THROW(parameter(graph, "größe/漢字 \"1\"", {1}, {}));
+}
+
 // A store divides by the size of the first.
 TEST(ShapeErrors, OfParametersWithoutElements) {
   expect_error([](Graph& g) { parameter(g, "x", {0}, {}); },

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/core/text.h"
 #include "engine/graph/model_line.h"
 
 namespace warpstep {
@@ -49,6 +50,9 @@ Tensor parameter(Graph& graph, std::string name, Shape shape, Shape view,
   for (const Buffer& buffer : graph.buffers)
     if (buffer.name == name)
       fail<ShapeError>("a parameter and a buffer are called {}; give each its own name", name);
+  if (printable(name) != name)  // a checkpoint's JSON cannot have it
+    fail<ShapeError>("parameter {}: a name must be UTF-8 without control characters",
+                     printable(name));
   if (shape.count() == 0)
     fail<ShapeError>("parameter {} of {} has no elements; every extent must be at least 1", name,
                      shape.text());

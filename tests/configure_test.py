@@ -4,6 +4,7 @@
     configure_test.py --cmake CMAKE --compiler CXX
 """
 import argparse
+import json
 import os
 import pathlib
 import re
@@ -81,6 +82,15 @@ message(STATUS "nvcc: ${{CMAKE_CUDA_COMPILER}}")
         compiler.chmod(0o755)
         said = " ".join(self.configure(f"-DCMAKE_CXX_COMPILER={compiler}", source=ROOT, code=1).split())
         self.assertRegex(said, r"GCC 11[.0-9]* is too old: set CXX=g\+\+-12, .* cmake --fresh")
+
+    def test_a_cmake_that_is_too_old_is_named(self):
+        """Also by a preset, which CMake 3.22 of Ubuntu 22.04 must be able to read for that."""
+        self.write("CMakeLists.txt", "set(CMAKE_VERSION 3.22.1)\n" + (ROOT / "CMakeLists.txt").read_text())
+        said = " ".join(self.configure(code=1).split())
+        self.assertIn("CMake 3.22.1 is too old, 3.25 or later is needed: run tools/setup", said)
+        presets = json.loads((ROOT / "CMakePresets.json").read_text())
+        self.assertLessEqual(presets["version"], 3)
+        self.assertNotIn("cmakeMinimumRequired", presets)
 
     def test_a_parent_project_keeps_its_settings(self):
         """Two of its files have the same local names, which a compilation of both would refuse."""

@@ -43,9 +43,22 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${WARPSTEP_COMPILER_LAUNCHER}")
 endif()
 
+# warpstep_require(NAME PACKAGE ...): find_package(NAME ...), whose own message does not name the PACKAGE to install.
+macro(warpstep_require name package)
+  find_package(${name} QUIET ${ARGN})
+  if(NOT ${name}_FOUND)
+    warpstep_missing(${name} ${package})
+  endif()
+endmacro()
+function(warpstep_missing name package)
+  message(FATAL_ERROR "${name} or its headers were not found: on Debian and Ubuntu, install the package ${package}. tools/setup "
+                      "installs all that a build with GCC needs, tools/setup --check also what the tests need. If it is "
+                      "installed elsewhere, add its prefix to CMAKE_PREFIX_PATH")
+endfunction()
+
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(nlohmann_json REQUIRED)
+warpstep_require(fmt libfmt-dev)
+warpstep_require(nlohmann_json nlohmann-json3-dev)
 
 # Compile options of our own code, private to each target and never exported.
 add_library(warpstep_options INTERFACE)
@@ -173,7 +186,7 @@ endfunction()
 
 # The tiers of tests; building a tier builds its tests and all libraries, because backends are loaded by name.
 if(WARPSTEP_TESTS)
-  find_package(GTest REQUIRED)
+  warpstep_require(GTest "libgtest-dev, with libgmock-dev")
   include(GoogleTest)
   foreach(tier host cpu cuda-on-cpu plans gpu)
     add_custom_target(tier_${tier})

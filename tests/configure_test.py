@@ -92,6 +92,13 @@ message(STATUS "nvcc: ${{CMAKE_CUDA_COMPILER}}")
         self.assertLessEqual(presets["version"], 3)
         self.assertNotIn("cmakeMinimumRequired", presets)
 
+    def test_a_missing_library_is_named_with_its_package(self):
+        for name, package in (("fmt", "libfmt-dev"), ("PNG", "libpng-dev"), ("CLI11", "libcli11-dev")):
+            said = " ".join(self.configure(f"-DCMAKE_CXX_COMPILER={options.compiler}", "-DWARPSTEP_CUDA=OFF",
+                                           f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON", source=ROOT, code=1).split())
+            self.assertIn(f"{name} or its headers were not found: on Debian and Ubuntu, install the package {package}. ", said)
+            (self.folder / "build" / "CMakeCache.txt").unlink()
+
     def test_a_parent_project_keeps_its_settings(self):
         """Two of its files have the same local names, which a compilation of both would refuse."""
         for name in ("a.cpp", "b.cpp"):

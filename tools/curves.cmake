@@ -1,7 +1,10 @@
 # warpstep_curves: draws a run's learning curves with cairo.
 include_guard(GLOBAL)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(CAIRO REQUIRED IMPORTED_TARGET GLOBAL cairo)
+warpstep_require(PkgConfig pkg-config)
+pkg_check_modules(CAIRO QUIET IMPORTED_TARGET GLOBAL cairo)
+if(NOT CAIRO_FOUND)
+  warpstep_missing(cairo libcairo2-dev)
+endif()
 
 add_library(warpstep_curves STATIC
   "${CMAKE_CURRENT_LIST_DIR}/canvas.cpp" "${CMAKE_CURRENT_LIST_DIR}/curves.cpp")

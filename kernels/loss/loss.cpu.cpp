@@ -48,6 +48,10 @@ template <class T>
 std::int64_t copied_floats(std::int64_t rows, std::int64_t classes) {
   return std::is_same_v<T, float> ? 0 : rows * classes;
 }
+// From a thread's copy to the next thread's: no two write to the same line of a cache.
+std::int64_t copies_apart(std::int64_t classes) {
+  return (classes + 31) / 16 * 16;
+}
 
 // Rows and classes of the first input.
 struct Extent {
@@ -276,12 +280,10 @@ std::unique_ptr<Kernel> nll_grad_kernel(const NllGrad& op, std::int64_t rows) {
 // bf16 rows are computed as floats, in a row of each thread's own.
 template <class T>  // of the logits and their gradient
 std::unique_ptr<Kernel> cross_entropy_kernel(const SoftmaxXent& op, const Extent& e) {
-  // No two threads write to the same line of a cache.
-  const std::int64_t apart = (e.classes + 31) / 16 * 16;
-  const std::int64_t copied = copied_floats<T>(e.threads, apart);
+  const std::int64_t copied = copied_floats<T>(e.threads, copies_apart(e.classes));
   return host_kernel(
       "vector loops",
-      [op, e, apart](const Buffers& b) {
+      [op, e](const Buffers& b) {
         const auto* labels = as<std::int32_t>(b.in[1]);
         const auto criterion = criterion_of<float>(op, b.in, 1, e.classes);
         auto* scores = as<RowScore>(b.workspace);
@@ -295,7 +297,7 @@ std::unique_ptr<Kernel> cross_entropy_kernel(const SoftmaxXent& op, const Extent
           if constexpr (std::is_same_v<T, float>) {
             scores[n] = score_row(batch, logits, targets, d_logits);
           } else {
-            float* row = copies + omp_get_thread_num() * apart;
+            float* row = copies + omp_get_thread_num() * copies_apart(e.classes);
             convert_row(logits, e.classes, row);
             scores[n] = score_row(batch, row, targets, d_logits ? row : nullptr);
             if (d_logits) convert_row(row, e.classes, d_logits);

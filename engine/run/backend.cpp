@@ -6,8 +6,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 
 #include "engine/core/error.h"
+#include "engine/core/version.h"
 #include "engine/core/wheel_versions.h"
 #include "engine/core/wheels.h"
 #include "engine/run/backend_build.h"
@@ -76,6 +78,10 @@ std::shared_ptr<Backend> load_backend(const std::filesystem::path& path,
   if (!std::getenv("OMP_WAIT_POLICY")) {
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("GOMP_SPINCOUNT", "5000", 0);
+    // Clang's sleeps at once if passive; before 19 it may know whole milliseconds only.
+    const std::string_view compiler = warpstep::compiler();
+    if (compiler.starts_with("Clang"))
+      setenv("KMP_BLOCKTIME", compiler < "Clang 19" ? "1" : "100us", 0);
   }
   // With an older one attention has no tensor cores: kernels/cuda/dnn_cudnn_attention.cpp.
   const LibraryVersion cudnn_of_attention{9, 16};

@@ -78,6 +78,7 @@ WARPSTEP_LOOP float normal_tail_ratio(float x) {
 
 template <class T>
 WARPSTEP_LOOP void gelu_tanh_loop(const T* x, float* y, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     const float in = as_float(x[i]), c = within(in, tanh_border),
                 s = 1 / (1 + exp_of_minus(c * (k1 + k3 * (c * c))));
@@ -89,6 +90,7 @@ const auto gelu_tanh = vectorized<gelu_tanh_loop<T>>();
 
 template <class T>
 WARPSTEP_LOOP void gelu_erf_loop(const T* x, float* y, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     const float in = as_float(x[i]), c = magnitude_within(in, erf_border);
     const float less = c * normal_density(c) * normal_tail_ratio(c);  // |x| P(X > |x|)
@@ -101,6 +103,7 @@ const auto gelu_erf = vectorized<gelu_erf_loop<T>>();
 // Of the logistic function s, 1 - s is s e: the subtraction would lose its digits.
 template <class T>
 WARPSTEP_LOOP void gelu_tanh_grad_loop(const T* d_y, const T* x, float* d_x, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     const float c = within(as_float(x[i]), tanh_border), square = c * c;
     const float e = exp_of_minus(c * (k1 + k3 * square)), s = 1 / (1 + e);
@@ -113,6 +116,7 @@ const auto gelu_tanh_grad = vectorized<gelu_tanh_grad_loop<T>>();
 // The slope at -c is that of the tail, and the slope at c is 1 minus it.
 template <class T>
 WARPSTEP_LOOP void gelu_erf_grad_loop(const T* d_y, const T* x, float* d_x, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     const float in = as_float(x[i]), c = magnitude_within(in, erf_border);
     const float slope = normal_density(c) * (normal_tail_ratio(c) - c * 0.398942280F);

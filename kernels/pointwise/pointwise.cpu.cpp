@@ -39,6 +39,7 @@ WARPSTEP_LOOP Bf16 zero_if(bool zero, Bf16 number) {
 
 template <class T>
 WARPSTEP_LOOP void relu_loop(const T* x, T* y, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) y[i] = zero_if(as_float(x[i]) <= 0, x[i]);
 }
 template <class T>
@@ -46,6 +47,7 @@ const auto relu = vectorized<relu_loop<T>>();
 
 template <class T>
 WARPSTEP_LOOP void relu_grad_loop(const T* d_y, const T* y, T* d_x, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) d_x[i] = zero_if(as_float(y[i]) <= 0, d_y[i]);
 }
 template <class T>
@@ -53,6 +55,7 @@ const auto relu_grad = vectorized<relu_grad_loop<T>>();
 
 template <class T>
 WARPSTEP_LOOP void add_loop(const T* a, const T* b, T* sum, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) sum[i] = rounded_to<T>(as_float(a[i]) + as_float(b[i]));
 }
 template <class T>

@@ -67,10 +67,10 @@ class Lane {
   boost::context::fiber self_, caller_;
   std::exception_ptr failure_;
   // For the sanitizers, at each switch.
-  void* tsan_self_ = nullptr;
-  void* tsan_caller_ = nullptr;
-  const void* caller_bottom_ = nullptr;
-  std::size_t caller_bytes_ = 0;
+  [[maybe_unused]] void* tsan_self_ = nullptr;
+  [[maybe_unused]] void* tsan_caller_ = nullptr;
+  [[maybe_unused]] const void* caller_bottom_ = nullptr;
+  [[maybe_unused]] std::size_t caller_bytes_ = 0;
 };
 
 }  // namespace warpstep::simt

@@ -133,7 +133,7 @@ class FakeCupti {
   CUpti_BuffersCallbackCompleteFunc complete_ = nullptr;
   std::set<CUpti_ActivityKind> enabled_;
   std::set<CUpti_CallbackId> silent_runtime_, driver_;
-  bool zeroed_ = false, system_threads_ = false;
+  bool system_threads_ = false;
   std::uint8_t* buffer_ = nullptr;
   std::size_t buffer_bytes_ = 0, used_ = 0;
   std::size_t dropped_ = 0;

@@ -261,7 +261,7 @@ void Parity::expect_final(const std::vector<std::vector<float>>& initial) const 
   const double buffer_floor = GetParam().exact_math ? 1e-5 : 1e-4;
   for (std::size_t b = 0; b < store.buffers().size(); ++b) {
     const json& golden = golden_.at("buffers")[b];
-    ASSERT_EQ(store.buffers()[b].name, golden["name"]);
+    ASSERT_EQ(store.buffers()[b].name, golden["name"].get<std::string>());
     const std::vector<float> ours = store.read_buffer(b);
     const double most = allowed(buffer_floor, spread_of(golden["final"]), in_double_);
     EXPECT_LT(sample_difference(ours, golden["final"], golden["stride"], golden_.at("clear") > 0),

@@ -99,6 +99,13 @@ message(STATUS "nvcc: ${{CMAKE_CUDA_COMPILER}}")
             self.assertIn(f"{name} or its headers were not found: on Debian and Ubuntu, install the package {package}. ", said)
             (self.folder / "build" / "CMakeCache.txt").unlink()
 
+    def test_kernels_have_their_level_in_a_distributions_build(self):
+        self.configure(f"-DCMAKE_CXX_COMPILER={options.compiler}", "-DWARPSTEP_CUDA=OFF", "-DCMAKE_BUILD_TYPE=None",
+                       "-DCMAKE_CXX_FLAGS=-g -O2", source=ROOT)
+        for command in json.loads((self.folder / "build" / "compile_commands.json").read_text()):
+            if re.search(r"/warpstep_cpu(_vectors)?\.dir/", command["command"]):
+                self.assertEqual(re.findall(r" -O(\S+)", command["command"])[-1], "3", command["command"])
+
     def test_a_parent_project_keeps_its_settings(self):
         """Two of its files have the same local names, which a compilation of both would refuse."""
         for name in ("a.cpp", "b.cpp"):

@@ -218,7 +218,8 @@ Predicted LoaderModel::replayed(const Remedy& remedy, double ns_per_byte, double
   return {.step_ns = result.step_ns,
           .wait_ns = result.wait_ns,
           .least_ns = result.step_ns,
-          .most_ns = result.step_ns};
+          .most_ns = result.step_ns,
+          .least_wait_ns = result.wait_ns};
 }
 
 Predicted LoaderModel::predict(const Remedy& remedy) const {
@@ -226,9 +227,12 @@ Predicted LoaderModel::predict(const Remedy& remedy) const {
   if (view_.blocked_ns < 0.05 * view_.work_ns || view_.source.most_ns_per_byte <= 0)
     return predicted;
   for (const double ns : {view_.source.least_ns_per_byte, view_.source.most_ns_per_byte}) {
-    const double step_ns = replayed(remedy, ns).step_ns;
-    predicted.least_ns = std::min(predicted.least_ns, step_ns);
-    predicted.most_ns = std::max(predicted.most_ns, step_ns);
+    const Predicted other = replayed(remedy, ns);
+    if (other.step_ns < predicted.least_ns) {
+      predicted.least_ns = other.step_ns;
+      predicted.least_wait_ns = other.wait_ns;
+    }
+    predicted.most_ns = std::max(predicted.most_ns, other.step_ns);
   }
   return predicted;
 }
@@ -236,7 +240,7 @@ Predicted LoaderModel::predict(const Remedy& remedy) const {
 Gain LoaderModel::gain(const Remedy& remedy) const {
   const Predicted then = predict(remedy);
   const double now = as_it_was_.step_ns, off = unexplained_ns();
-  double saved_work_ns = 0;
+  double saved_work_ns = 0, after_waits_ns = 0;
   Gain gain{
       .ns = now - then.step_ns, .least_ns = now - then.most_ns, .most_ns = now - then.least_ns};
   if (computes_on_host()) {
@@ -244,11 +248,14 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
     replayed({}, setting_.ns_per_byte, &before_ns);
     replayed(remedy, setting_.ns_per_byte, &after_ns);
     const double work = before_ns > 0 ? after_ns / before_ns : 1;
-    const double wait = as_it_was_.wait_ns > 0 ? then.wait_ns / as_it_was_.wait_ns : 1;
+    const double waited_ns = std::max(0.0, as_it_was_.wait_ns - then.least_wait_ns);
+    const double wait = as_it_was_.wait_ns > 0 ? then.least_wait_ns / as_it_was_.wait_ns : 1;
     // A team waits for a core no longer than a worker has it, in the replay and as it was measured.
     const double on_cores = std::max(0.0, view_.work_ns - view_.blocked_ns - view_.asleep_ns);
     saved_work_ns = std::min(before_ns - after_ns, std::max(0.0, 1 - work) * on_cores);
-    const double taken = saved_work_ns + as_it_was_.wait_ns - then.wait_ns;
+    // A team that slept while it waited for data waits for its cores then, perhaps as long.
+    after_waits_ns = std::min(waited_ns, core_wait_ns_ * std::max(0.0, 1 - wait));
+    const double taken = saved_work_ns + as_it_was_.wait_ns - then.least_wait_ns + after_waits_ns;
     const double most = gain.most_ns + core_wait_ns_ * std::max(0.0, 1 - std::min(work, wait));
     gain.most_ns = std::max(gain.most_ns, std::min(most, taken));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
@@ -269,8 +276,8 @@ Gain LoaderModel::gain(const Remedy& remedy) const {
   if (!fits()) {
     // What is not explained may go with the wait, or stay.
     gain.least_ns = std::min(gain.least_ns, gain.least_ns + off);
-    const double all =
-        view_.wait_ns + std::max(0.0, saved_work_ns);  // nothing else is the loader's
+    const double all = view_.wait_ns + after_waits_ns +
+                       std::max(0.0, saved_work_ns);  // nothing else is the loader's
     gain.most_ns = std::clamp(gain.most_ns + off, gain.most_ns, std::max(gain.most_ns, all));
     gain.ns = (gain.least_ns + gain.most_ns) / 2;
   }

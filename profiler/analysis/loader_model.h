@@ -31,13 +31,14 @@ struct Predicted {
   double step_ns = 0;  // all of it
   double wait_ns = 0;
   double least_ns = 0, most_ns = 0;  // of the step
+  double least_wait_ns = 0;          // in the step of least_ns
 };
 
 // What a remedy saves per step. Where replay and measurement of the run as it was differ by more
 // than 10 % of the step, the range spans gains against either. Kernels on the host waited for cores
 // while workers had them, which the replay shows only as far as shares of the cores explain it: the
 // range reaches to all of that wait, as far as the remedy takes work from the workers or keeps the
-// kernels' threads from falling asleep in waits for data, and no further than that work and those
+// kernels' threads from falling asleep in waits for data: no further than that work and twice those
 // waits. More workers shorten the wait of those that sleep, unless they wait for one lock, and of
 // those that read, unless they share what serves them: where that is open the range begins at no
 // gain.

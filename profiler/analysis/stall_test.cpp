@@ -292,6 +292,32 @@ TEST(LoaderModel, PromisesNoMoreThanWorkAndWaits) {
   EXPECT_LE(gain.most_ns, view.wait_ns + view.work_ns);
 }
 
+// Its threads fall asleep in each wait for data, and wait for their cores again after it: without
+// the wait neither is left, also where only one of what may be the source's latency or its
+// bandwidth takes it away.
+TEST(LoaderModel, PromisesThatATeamWhichDoesNotWaitMayStayOnItsCores) {
+  SessionBuilder builder = testing::loader_session({.workers = 2,
+                                                    .cores = 2,
+                                                    .kernel_threads = 2,
+                                                    .batch = 8,
+                                                    .steps = 60,
+                                                    .gpu = false,
+                                                    .step_us = 4'000,
+                                                    .stages = {{"read", 2'000}, {"decode", 100}},
+                                                    .has_cpu = true,
+                                                    .bytes = 5'000});
+  for (const char* const name : {"loader 0 run delay %", "loader 1 run delay %"})
+    builder.sample(name, 1000, 0);
+  for (const double at : {0.0, 100'000.0, 400'000.0}) builder.sample("main run delay %", at, 10);
+  const Session session = builder.build();
+  const LoaderView view = loader_view(session);
+  ASSERT_GT(view.source.most_ns_per_byte, 0);
+  const Gain gain = LoaderModel(view, session).gain({.latency = 0});
+  const double core_wait_ns = 0.1 * (view.step_ns + view.wait_ns);
+  EXPECT_GT(gain.most_ns, view.wait_ns + 0.8 * core_wait_ns);
+  EXPECT_LT(gain.most_ns, view.wait_ns + 1.3 * core_wait_ns);
+}
+
 // A slow worker's time is no more work: without it the kernels' threads have the cores no sooner.
 TEST(LoaderModel, PromisesOfASlowWorkerNoMoreThanTheWait) {
   SessionBuilder builder = testing::loader_session({.workers = 2,

@@ -125,6 +125,11 @@ void Trainer::require_programs() const {
 
 void Trainer::begin(const Progress& progress) {
   require_programs();
+  if (torn_step_ > 0)
+    fail<UsageError>(
+        "step {} ended within its calls, by an exception, so that some weights are those of the "
+        "step before it and some are not; load a checkpoint and make another Trainer",
+        torn_step_);
   if (steps_per_epoch() == 0) fail<DataError>("the training data have no batches");
   if (progress.next.step > 0 && epoch_ends(progress))
     fail<DataError>(
@@ -255,7 +260,10 @@ void Trainer::land_rest(Progress& progress, const std::atomic<bool>& stop) {
   try {
     parts_.step.stream().wait();
     while (!flights_.empty() && flights_.front().mark) land(progress, stop, {});
-    if (flights_.empty()) unsaved_step_ = progress.step;
+    if (flights_.empty())
+      unsaved_step_ = progress.step;
+    else
+      torn_step_ = progress.step + 1;
     if (epoch_ends(progress)) {
       progress.next = {progress.next.epoch + 1, 0};
       progress.epoch_score = {};

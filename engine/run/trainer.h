@@ -167,8 +167,9 @@ class Trainer {
   // Where an observer's on_step() or the source throws, a device still runs the steps in flight:
   // `progress` has them, too, although no observer is notified of them, and the next run() saves
   // them and continues after them; a Feeder or loader that threw gives batches again after a seek()
-  // to another place. `progress` ends before a step that has diverged. A job of several ranks
-  // cannot continue.
+  // to another place. `progress` ends before a step that has diverged. After an exception within a
+  // step's calls the weights are spoilt, and the next run() throws UsageError. A job of several
+  // ranks cannot continue.
   Outcome run(Progress& progress, const std::atomic<bool>& stop);
 
  private:
@@ -237,6 +238,7 @@ class Trainer {
   std::uint64_t accumulate_ = 1;        // steps per update
   bool saved_ = false;                  // the last checkpoint has all of the progress
   std::uint64_t unsaved_step_ = 0;      // at which an exception ended the run
+  std::uint64_t torn_step_ = 0;         // of which only some calls were enqueued
   std::int64_t first_step_ = 0;         // of the step state when the run's was 0
   std::uint64_t begun_ = 0;             // steps, counted from one whose gradients are summed afresh
   std::uint64_t skipped_in_a_row_ = 0;  // steps without an update, up to the last one

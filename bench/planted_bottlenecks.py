@@ -49,6 +49,7 @@ class Plant:
     around: object = None  # a function of the bench: context manager of more arguments for Popen
     follow: bool = True  # whether the remedy is an option that can be tried here
     evict: bool = False  # the files leave the kernel's cache, whose pages count for who first read them
+    cores: int = 1  # that it takes
 
 
 @contextlib.contextmanager
@@ -237,7 +238,7 @@ def plants():
         Plant("leak", "each read of a file leaves 4 KiB that nothing frees", {"memory-growth"}, r"heaptrack", "--workers 1 --steps 1500",
               env={"LEAK": 4}, follow=False),
         Plant("bound", "OpenMP binds both threads of the kernels to one of two cores", {"bound-threads", "narrow-affinity"},
-              r"OMP_PLACES|allow more", "--threads 2 --tier mapped --workers 1", around=bound, follow=False),
+              r"OMP_PLACES|allow more", "--threads 2 --tier mapped --workers 1", around=bound, follow=False, cores=2),
         Plant("tiny-batch", "one sample a step", {"tiny-batch", "launch-bound"}, r"--batch", "--batch 1 --steps 600", follow=False),
         Plant("one-class", "5 ms a read of the files of one class of ten", {"slow-samples"}, r"files|--prefetch|--workers",
               "--workers 2", env={"READ": 5000, "MATCH": "_ring.png"}),
@@ -273,7 +274,8 @@ def plants():
               "--checkpoint-every 20", env={"WRITE_MBPS": 20}),
         Plant("large-test", "a test part of ten times the training part", {"long-evaluation"}, r"--eval-every|test",
               "--eval-every 1 --epochs 6 --steps 60", data="much-tested"),
-        Plant("one-thread", "one thread of two cores, resident data", {"idle-cores"}, r"--threads", "--threads 1 --tier mapped"),
+        Plant("one-thread", "one thread of two cores, resident data", {"idle-cores"}, r"--threads", "--threads 1 --tier mapped",
+              cores=2),
         Plant("prefetch", "a queue of one batch, and reads that vary", {"data-wait", "slow-samples"}, r"--prefetch|--workers",
               "--workers 2 --prefetch 2", env={"TAIL": 10000, "EACH": 200}),
         Plant("pauses", "stopped for 40 ms each 250 ms", {"pauses"}, r"stop|SIGSTOP|debugger", "--tier mapped --steps 400",
@@ -283,7 +285,8 @@ def plants():
         Plant("traced", "strace follows each system call", {"traced"}, r"without it", "--workers 1", around=traced, follow=False),
         Plant("bound-later", "both threads of the kernels moved to one of two cores in the middle of the run",
               {"bound-threads"}, r"--pin-cpus",
-              "--tier mapped --steps 1200 --profile-schedule skip_first=10,warmup=2,active=1150", around=lambda: bound_later(1.5), follow=False),
+              "--tier mapped --steps 1200 --profile-schedule skip_first=10,warmup=2,active=1150", around=lambda: bound_later(1.5), follow=False,
+              cores=2),
         Plant("slow-clock", "30 us a reading of the clock", {"slow-clock"}, r"tsc|--profile steps", "--tier mapped",
               env={"CLOCK": 30}, follow=False),
         Plant("statistics", "statistics of every block at each step", {"statistics"}, r"--stats-every", "--tier mapped --stats-every 1"),
@@ -449,6 +452,8 @@ def predicted(finding):
 
 def try_plant(bench, plant):
     """A line of the table; whether it was named, whether the prediction held (None: not tried)."""
+    if plant.cores > len(os.sched_getaffinity(0)):
+        raise Skip(f"it takes {plant.cores} cores")
     data, options = bench.data(plant.data), bench.options(plant)
     before = bench.train(plant, plant.name, flat(options), data)
     named, finding = judge(plant, before)

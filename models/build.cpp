@@ -1,15 +1,10 @@
 #include "models/build.h"
 
+#include "engine/core/caught.h"
 #include "engine/core/error.h"
 #include "models/checks.h"
 
 namespace warpstep::models {
-
-Settings resolve_settings(const Model& model, std::span<const std::string> assigned) {
-  std::vector<std::string> both = assignments(model.settings);
-  both.insert(both.end(), assigned.begin(), assigned.end());
-  return {model.name, settings_of(model), both};
-}
 
 namespace {
 
@@ -75,7 +70,9 @@ Graph build_text(const Model& model, const BuildOptions& options) {
             .sequence = sequence,
             .vocabulary = own > 0 ? own : of_data};
   graph.input("labels", tokens, role);
-  add_loss(model, graph, model.text_logits(in, settings), {}, options.loss);
+  const Tensor logits =
+      naming(model.name, "builder", [&] { return model.text_logits(in, settings); });
+  add_loss(model, graph, logits, {}, options.loss);
   return graph;
 }
 
@@ -90,7 +87,9 @@ Graph build(const Model& model, const BuildOptions& options) {
     fail<ShapeError>("{}: images are [H,W,C], not {}", model.name, image.text());
   const bool planned = options.images == Images::window || options.images == Images::set;
   const Inputs inputs = declare_inputs(graph, options, image);
-  const Tensor logits = model.logits(pixels(inputs, options, image), options.classes);
+  const Tensor seen = pixels(inputs, options, image);
+  const Tensor logits =
+      naming(model.name, "builder", [&] { return model.logits(seen, options.classes); });
   if (graph.loss < 0) require_logits(logits, options.batch, options.classes);
   const bool mixed = options.rows || (planned && options.pixels->mix);
   add_loss(model, graph, logits, mixed ? inputs.rows : Tensor{}, options.loss);

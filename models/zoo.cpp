@@ -85,4 +85,10 @@ void add_model(const Model& model) {
   all().push_back(model);
 }
 
+Settings resolve_settings(const Model& model, std::span<const std::string> assigned) {
+  std::vector<std::string> both = assignments(model.settings);
+  both.insert(both.end(), assigned.begin(), assigned.end());
+  return {model.name, settings_of(model), both};
+}
+
 }  // namespace warpstep::models

@@ -42,6 +42,14 @@ TEST(Zoo, RefusesAModelWithoutABuilder) {
   EXPECT_THAT([&] { models::add_model(empty); }, refusal);
 }
 
+TEST(Zoo, NamesTheModelWhoseBuilderThrows) {
+  models::Model model = models::find("mlp");
+  model.logits = [](Tensor, std::int64_t) -> Tensor { throw 42; };
+  EXPECT_THAT([&] { models::build(model, {}); },
+              ThrowsMessage<Error>("mlp: its builder threw: an exception of type int, which is not "
+                                   "a std::exception"));
+}
+
 // Also when a program that went on asks again: it would find no such model.
 TEST(Zoo, RefusesAPluginWithAModelWithoutABuilder) {
   const std::string file = testing_support::binary_dir() + "/lib/plugin_without_builder.so";

@@ -12,6 +12,7 @@
 #include "data/formats/npy.h"
 #include "data/formats/tokens.h"
 #include "data/io/file.h"
+#include "engine/core/caught.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/text.h"
@@ -118,7 +119,9 @@ std::unique_ptr<Dataset> open(const std::string& spec, Split split, const OpenOp
   try {
     const Format& format = format_of(spec);
     if (split == Split::test && !has_part(format, spec, split)) no_test_part(format, spec, options);
-    std::unique_ptr<Dataset> set = format.open_split(spec, split, options);
+    std::unique_ptr<Dataset> set =
+        naming(fmt::format("{}: the format of {}", spec, format.files), "open_split()",
+               [&] { return format.open_split(spec, split, options); });
     if (!set)
       fail<DataError>("{}: the format of {} opened nothing: its open_split returned a null pointer",
                       spec, format.files);

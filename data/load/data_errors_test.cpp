@@ -352,6 +352,18 @@ TEST(UsersSet, IsNotNull) {
               HasSubstr("/null: the format of files of nothing opened nothing"));
 }
 
+TEST(UsersSet, IsNamedByItsFormatWhereThatThrows) {
+  add_format({.files = "files of faults",
+              .has_split = [](const std::string& spec, Split) { return spec.ends_with("/fault"); },
+              .open_split = [](const std::string&, Split,
+                               const OpenOptions&) -> std::unique_ptr<Dataset> { throw 42; }});
+  const TemporaryFolder folder;
+  put(folder / "fault", std::string("x"));
+  EXPECT_THAT(message_of([&] { open(folder / "fault", Split::train); }),
+              HasSubstr("/fault: the format of files of faults: its open_split() threw: an "
+                        "exception of type int"));
+}
+
 // Before anything counts its samples by class.
 TEST(UsersSet, HasLabelsOfItsClassesOnceAPluginHasOpenedIt) {
   add_format(

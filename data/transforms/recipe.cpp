@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "engine/core/caught.h"
 #include "engine/core/clock.h"
 #include "engine/core/error.h"
 #include "engine/core/text.h"
@@ -37,7 +38,9 @@ TransformPtr parse(std::string_view part) {
                        wanted, found->usage, kind->usage);
     found = kind;
   }
-  if (found) return found->make(TransformArguments(part, found->usage));
+  if (found)
+    return naming(fmt::format("transform '{}'", wanted), "make()",
+                  [&] { return found->make(TransformArguments(part, found->usage)); });
   fail<UsageError>("transform '{}' is not known; there are {}{}", wanted, fmt::join(known, ", "),
                    suggestion(wanted, known));
 }

@@ -362,6 +362,13 @@ const TransformKind two_kinds[] = {{"two-of-one-name", "two-of-one-name=A", "",
                                     [](const TransformArguments&) { return TransformPtr(); }}};
 const TransformKind null_kind("yields-null", "yields-null", "",
                               [](const TransformArguments&) { return TransformPtr(); });
+const TransformKind throwing_kind("throws", "throws", "",
+                                  [](const TransformArguments&) -> TransformPtr { throw 42; });
+
+TEST(Recipe, NamesTheTransformWhoseOwnCodeThrows) {
+  EXPECT_THAT(message_of<Error>([] { Recipe("flip,throws"); }),
+              HasSubstr("transform 'throws': its make() threw: an exception of type int"));
+}
 
 TEST(Recipe, RefusesTwoTransformsOfOneNameAndNullPointers) {
   EXPECT_THAT(refused("flip,two-of-one-name=1"),

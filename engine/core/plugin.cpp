@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#include "engine/core/caught.h"
 #include "engine/core/error.h"
 #include "engine/core/file.h"
 #include "engine/core/version.h"
@@ -53,13 +54,14 @@ PluginLibrary::PluginLibrary(const std::filesystem::path& file)
     fail<UsageError>("{}: it is not a file", path_);
   if (is_cut_short(path_))
     fail<UsageError>("{}: it is cut short; build it or copy it again", path_);
-  library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
+  library_ =
+      naming(path_, "initialisation", [&] { return dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL); });
   if (!library_) fail<UsageError>("{}: it does not load: {}", path_, dlerror());
 }
 
 const void* PluginLibrary::call(const char* entry) const {
   const auto function = reinterpret_cast<const void* (*)()>(dlsym(library_, entry));
-  return function ? function() : nullptr;
+  return function ? naming(path_, entry, function) : nullptr;
 }
 
 void PluginLibrary::require_interface(std::uint64_t of_plugin, std::uint64_t interface) const {

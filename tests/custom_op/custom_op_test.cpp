@@ -339,7 +339,7 @@ TEST(CustomOp, NamesTheOpWhoseAnswerThrew) {
       const Tensor out = custom("mine", std::make_shared<Throwing>(where), {x});
       cross_entropy(out, g.input("labels", {DType::i32, {4}}));
       Program program(compile_step(std::move(g), {}), ref);
-      const std::vector<float> images(24);
+      const std::vector<double> images(24);  // as the reference stores f32
       const std::vector<std::int32_t> labels(4);
       const std::array<const void*, 2> slots{images.data(), labels.data()};
       program.set_inputs(slots);

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "profiler/analysis/device.h"
 #include "profiler/export/html.h"
@@ -175,6 +176,7 @@ class Collector {
       lanes_.classes.push_back(fmt::format("s{}", i % stage_colours));
       lanes_.kinds.push_back(loader.stages[i]);
     }
+    order_threads(loader);
     collect_spans(loader);
     collect_activities();
     for (std::vector<Item>& items : items_) std::ranges::stable_sort(items, {}, &Item::begin);
@@ -233,6 +235,20 @@ class Collector {
       case Kind::stage: css = stage_class(loader, session_.name(span.name)); return true;
       default: return false;
     }
+  }
+
+  // Whichever began first: "main", then "loader 2" before "loader 10" and "test loader 0".
+  void order_threads(const LoaderView& loader) {
+    std::uint32_t css = 0;
+    std::set<std::uint32_t> used;
+    for (const Span& span : session_.spans)
+      if (!used.contains(span.thread) && classify(loader, span, css)) used.insert(span.thread);
+    std::vector<std::uint32_t> threads(used.begin(), used.end());
+    std::ranges::stable_sort(threads, {}, [&](std::uint32_t thread) {
+      const std::string& name = session_.threads[thread].name;
+      return std::pair(name.size(), name);
+    });
+    for (const std::uint32_t thread : threads) lane_of_thread(thread);
   }
 
   void collect_spans(const LoaderView& loader) {

@@ -53,6 +53,21 @@ TEST(ChosenLanes, AreOfThePreferredStepsFirst) {
   for (const html::LaneStep& step : lanes.steps) EXPECT_EQ(step.bars[0].size(), 40U) << step.step;
 }
 
+TEST(ChosenLanes, AreInOneOrderWhicheverThreadBeganFirst) {
+  Session session = short_steps(2, 1);
+  for (const char* const name : {"loader 10", "test loader 0", "loader 2", "idle", "loader 2"}) {
+    session.threads.push_back(
+        {.system = static_cast<std::uint32_t>(session.threads.size()), .name = name});
+    const auto thread = static_cast<std::uint32_t>(session.threads.size() - 1);
+    if (std::string_view(name) == "idle") continue;
+    session.spans.insert(session.spans.begin(),
+                         {.begin_ns = 1010, .end_ns = 1020, .thread = thread});
+  }
+  EXPECT_THAT(
+      html::find_lanes(session, {}).lanes,
+      ::testing::ElementsAre("main", "loader 2", "loader 2 (5)", "loader 10", "test loader 0"));
+}
+
 TEST(ChosenLanes, HaveWhatBeganInAnEarlierStep) {
   Session session = short_steps(2000, 40);
   session.spans.insert(session.spans.begin(), {.begin_ns = 500, .end_ns = 9'000'000, .name = 1});

@@ -8,6 +8,7 @@
 
 #include "profiler/analysis/contention.h"
 #include "profiler/analysis/findings.h"
+#include "profiler/analysis/loader_model.h"
 #include "profiler/analysis/stall.h"
 
 namespace warpstep::profiler {
@@ -91,12 +92,14 @@ void find_set_not_in_memory(const Facts& facts, std::vector<Finding>& findings) 
                               quantity(facts.step_ns, Unit::ns),
                               is_mapped ? faults_text(facts) : "", is_mapped && rereads ? "; " : "",
                               rereads ? refaults_text(facts) : "", waits_of_workers(facts))};
-  // A fault also reads neighbours, which is better where these are still there when it is their
-  // turn.
-  if (can_keep_decoded(facts) && !reads_once(facts)) {
-    finding.flag = "--tier mapped";
-    finding.advice = "use --tier mapped: from the second epoch on decoded images are in memory; ";
+  const LoaderModel model(facts.analysis.loader, facts.view);
+  const std::optional<RemedyChoice> kept = keep_decoded(facts, model);
+  if (kept) {
+    finding.flag = kept->flag;
+    finding.advice = kept->advice + "; ";
   } else if (is_mapped) {
+    // A fault also reads neighbours, which is better where these are still there when it is their
+    // turn.
     finding.flag = "--data-io pread";
     finding.advice =
         "try --data-io pread: it reads a sample at once, not page by page, which is faster unless "
@@ -112,8 +115,9 @@ void find_set_not_in_memory(const Facts& facts, std::vector<Finding>& findings) 
     finding.advice +=
         "use a machine with more memory, end other programs that fill it, or copy the set to a "
         "faster disk";
-  // How long a read takes that needs no disk is not known.
+  // How long a read takes that needs no disk is not known. Kept images need no decoding, either.
   finding.gain_most_ns = facts.analysis.stall.wait_ns;
+  if (kept) finding.gain_most_ns = std::max(finding.gain_most_ns, kept->gain.most_ns);
   finding.gain_ns = finding.gain_most_ns / 2;
   findings.push_back(finding);
 }

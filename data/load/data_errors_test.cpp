@@ -341,27 +341,23 @@ TEST(UsersSet, HasImagesOfOneToThreeChannels) {
   EXPECT_EQ(Loader(two, plain_options(8)).next().count, 8);
 }
 
-TEST(UsersSet, IsNotNull) {
-  add_format({.files = "files of nothing",
-              .has_split = [](const std::string& spec, Split) { return spec.ends_with("/null"); },
-              .open_split = [](const std::string&, Split,
-                               const OpenOptions&) -> std::unique_ptr<Dataset> { return {}; }});
+TEST(UsersSet, IsNamedByAFormatThatOpensNothingOrThrows) {
+  const auto is_ours = [](const std::string& spec, Split) { return spec.ends_with("/faulty"); };
+  static bool throws = false;
+  add_format({.files = "faulty files",
+              .has_split = is_ours,
+              .open_split = [](const std::string&, Split, const OpenOptions&) {
+                if (throws) throw 42;
+                return std::unique_ptr<Dataset>();
+              }});
   const TemporaryFolder folder;
-  put(folder / "null", std::string("x"));
-  EXPECT_THAT(message_of([&] { open(folder / "null", Split::train); }),
-              HasSubstr("/null: the format of files of nothing opened nothing"));
-}
-
-TEST(UsersSet, IsNamedByItsFormatWhereThatThrows) {
-  add_format({.files = "files of faults",
-              .has_split = [](const std::string& spec, Split) { return spec.ends_with("/fault"); },
-              .open_split = [](const std::string&, Split,
-                               const OpenOptions&) -> std::unique_ptr<Dataset> { throw 42; }});
-  const TemporaryFolder folder;
-  put(folder / "fault", std::string("x"));
-  EXPECT_THAT(message_of([&] { open(folder / "fault", Split::train); }),
-              HasSubstr("/fault: the format of files of faults: its open_split() threw: an "
-                        "exception of type int"));
+  put(folder / "faulty", std::string("x"));
+  const auto refused = [&] {
+    return message_of<Error>([&] { open(folder / "faulty", Split::train); });
+  };
+  EXPECT_THAT(refused(), HasSubstr("/faulty: the format of faulty files opened nothing"));
+  throws = true;
+  EXPECT_THAT(refused(), HasSubstr("its open_split() threw: an exception of type int"));
 }
 
 // Before anything counts its samples by class.

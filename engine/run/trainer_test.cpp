@@ -165,7 +165,9 @@ TEST(Trainer, EvaluatesBeforeTheFirstStepOnRequest) {
   EXPECT_EQ(run.train(options), "s3 e3 v3 c3 finished") << "once in a run";
 }
 
-// What a run, of two epochs as a rule, reports until its data turns out to be broken.
+// What a run, of two epochs as a rule, reports until its data turns out to be broken, or something
+// else throws.
+template <class Exception = BrokenData>
 std::string reported_until_broken(SmallRun& run, const TrainOptions& options = {.epochs = 2}) {
   Log log;
   Trainer trainer({.step = run.step,
@@ -175,7 +177,7 @@ std::string reported_until_broken(SmallRun& run, const TrainOptions& options = {
                    .observers = {&log},
                    .save = [](const Progress&) { return std::filesystem::path("c"); }},
                   options);
-  EXPECT_THROW(trainer.run(run.progress, log.stop), BrokenData);
+  EXPECT_THROW(trainer.run(run.progress, log.stop), Exception);
   return log.text;
 }
 
@@ -191,19 +193,7 @@ TEST(Trainer, SavesWhatItTrainedWhenValidationDataIsBroken) {
 TEST(Trainer, SavesWhatItTrainedWhereTheEvaluationThrows) {
   SmallRun run;
   run.validation.throws = true;
-  const auto saved = [&](const Progress& progress) {
-    return std::filesystem::path(fmt::format("c{}", progress.step));
-  };
-  Log log;
-  Trainer trainer({.step = run.step,
-                   .data = run.training,
-                   .evaluation = &run.evaluation,
-                   .evaluation_data = &run.validation,
-                   .observers = {&log},
-                   .save = saved},
-                  {.epochs = 2});
-  EXPECT_THROW(trainer.run(run.progress, log.stop), std::runtime_error);
-  EXPECT_EQ(log.text, "s1 s2 s3 e3 c3 ");
+  EXPECT_EQ(reported_until_broken<std::runtime_error>(run), "s1 s2 s3 e3 c ");
   run.validation.throws = false;
   EXPECT_EQ(run.train({.epochs = 2}), "v3 c3 s4 s5 s6 e6 v6 c6 finished");
 }

@@ -185,6 +185,10 @@ void Normalizer::add_block(const PairBlock& pairs, std::int64_t row, float* s, f
   sum += sum_of(s, end);
 }
 
+StripLayout panels_of(std::int64_t depth) {
+  return StripLayout::adjacent(attention_loops.panel, true, depth);
+}
+
 std::int64_t in_panels(std::int64_t count) {
   const std::int64_t panel = attention_loops.panel;
   return (count + panel - 1) / panel * panel;
@@ -252,10 +256,10 @@ class HeadKernel {
   }
   // to [panels of keys][D, panel] and to [panels of D][keys, panel], from rows of qkv.
   void pack_features(const float* from, std::int64_t keys, float* to) const {
-    by_keys_->pack(from, {0, keys}, attention_loops.panel, true, {0, features()}, nullptr, to);
+    by_keys_->pack(from, {0, keys}, panels_of(features()), {0, features()}, nullptr, to);
   }
   void pack_keys(const float* from, std::int64_t keys, float* to) const {
-    by_features_->pack(from, {0, features()}, attention_loops.panel, true, {0, keys}, nullptr, to);
+    by_features_->pack(from, {0, features()}, panels_of(keys), {0, keys}, nullptr, to);
   }
 
   PairBlock block(std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t keys) const {
@@ -530,10 +534,10 @@ void ContinuedAttention::run(const float* queries, std::int64_t first, const flo
   std::fill_n(normalizers, count_, Normalizer{});
   for (std::int64_t j = 0; j < first + count_; j += most_keys) {
     const std::int64_t block = std::min(most_keys, first + count_ - j);
-    by_keys_->pack(keys + j * key_row_, {0, block}, loops.panel, true, {0, features_}, nullptr,
+    by_keys_->pack(keys + j * key_row_, {0, block}, panels_of(features_), {0, features_}, nullptr,
                    scratch + keys_);
-    by_features_->pack(values + j * key_row_, {0, features_}, loops.panel, true, {0, block},
-                       nullptr, scratch + values_);
+    by_features_->pack(values + j * key_row_, {0, features_}, panels_of(block), {0, block}, nullptr,
+                       scratch + values_);
     for (std::int64_t i = 0; i < count_; i += loops.strip_rows) {
       const std::int64_t rows = std::min(loops.strip_rows, count_ - i), at = first + i;
       const PairBlock pairs{rows, std::min(block, at + rows - j), j - at};

@@ -11,7 +11,7 @@
 namespace warpstep::cpu {
 
 alignas(64) constexpr std::array<Bf16, square> zeros{};
-using Lines = std::array<const Bf16*, block_depth>;
+using Lines = std::array<const Bf16*, bf16_block_depth>;
 
 // `outer` numbers the rows of a or the columns of b.
 class Bf16Operand {

@@ -22,10 +22,13 @@ namespace warpstep::cpu {
 namespace {
 
 // A block of a is packed once for all of b, unless few columns make that dearer than reading it
-// where it is; a block of b again for each block of a, unless b has only one.
-constexpr std::int64_t block_columns = 384, block_rows = 504;
+// where it is; a block of b again for each block of a, unless b has only one, of most_columns. Of
+// more columns so few are packed at a time that the second-level cache also holds the block of a
+// and what is asked for.
+constexpr std::int64_t most_columns = 256, block_columns = 64, block_rows = 504;
 constexpr std::int64_t most_dot_rows = 8, least_dot_depth = 32;
-constexpr std::int64_t few_rows = 128;  // of a product that computes its transpose
+constexpr std::int64_t depth_unit = 16;  // of blocks: rows are transposed in squares of vectors
+constexpr std::int64_t few_rows = 128;   // of a product that computes its transpose
 
 namespace gemm {
 #define WARPSTEP_SOURCE "kernels/cpu/gemm.inc"
@@ -39,6 +42,13 @@ Range after(Range piece, Range whole) {
 
 std::int64_t rounded(std::int64_t floats) {
   return (floats + 15) / 16 * 16;
+}
+
+// From one packed strip to the next, in floats: an odd number of lines of a cache, so that the
+// strips that pack_lines() writes at the same time are in different sets.
+std::int64_t apart(std::int64_t width, std::int64_t depth) {
+  constexpr std::int64_t line = 16;
+  return ((width * depth + line - 1) / line | 1) * line;
 }
 
 void add_row(const float* from, std::int64_t count, float* to) {
@@ -73,7 +83,7 @@ std::string Product::implementation() {
 }
 
 Product::ReadsA Product::choose_reads_a() const {
-  constexpr std::int64_t few_columns = 128;
+  constexpr std::int64_t few_columns = 256;
   constexpr std::int64_t page = 1024;  // rows that are multiples of it apart share lines of a cache
   const Strides* s = a_->strides();
   if (!s || s->depth != 1 || shape_.n > few_columns) return ReadsA::packed;
@@ -126,13 +136,12 @@ ProductParts Product::choose_parts(int threads, bool splits_depth) const {
 Product::Scratch Product::scratch() const {
   const GemmLoops& l = gemm_loops();
   const std::int64_t depth = std::min(block_depth, shape_.k);
-  const auto strips = [](std::int64_t total, std::int64_t width) {
-    return (total + width - 1) / width * width;
+  const auto floats = [&](std::int64_t total, std::int64_t width) {
+    return (total + width - 1) / width * apart(width, depth) + pack_slack;
   };
   Scratch s;
-  s.panels = rounded(std::min(block_rows, shape_.m) * depth + pack_slack);
-  s.rest = s.panels +
-           rounded(strips(std::min(block_columns, shape_.n), l.tile_columns) * depth + pack_slack);
+  s.panels = floats(std::min(block_rows, shape_.m), l.tile_rows);
+  s.rest = s.panels + floats(std::min(most_columns, shape_.n), l.tile_columns);
   s.floats = s.rest +
              rounded(std::max(a_->scratch(l.tile_rows, depth), b_->scratch(l.tile_columns, depth)));
   return s;
@@ -266,27 +275,30 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
   const Scratch parts = this->scratch();
   float *block = scratch, *panels = scratch + parts.panels, *rest = scratch + parts.rest;
   std::array<float*, most_width> pointers;
-  const auto divided = [](Range range, std::int64_t most, auto run) {
+  const auto divided = [](Range range, std::int64_t unit, std::int64_t most, auto run) {
     const std::int64_t count = (range.size() + most - 1) / most;
-    for (std::int64_t i = 0; i < count; ++i)
-      run(Range{range.begin + range.size() * i / count,
-                range.begin + range.size() * (i + 1) / count});
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Range part = part_of(range.size(), unit, count, i);
+      run(Range{range.begin + part.begin, range.begin + part.end});
+    }
   };
   // Where a strip of a meets all of b at once, it is packed just before that, into the first-level
   // cache; then the strip after it is what the tiles ask for ahead of time, and otherwise the
   // blocks that are packed next.
-  const bool once = columns.size() <= block_columns;
+  const bool once = columns.size() <= most_columns;
+  const std::int64_t width = once ? columns.size() : block_columns;
   const bool in_place = reads_a_ == ReadsA::in_place, copied = reads_a_ == ReadsA::copied;
   const bool by_strips = copied || (once && !in_place && a_->packs_by_strips());
   const auto pack_b = [&](Range js, Range ks) {
-    b_->pack(b, js, l.tile_columns, true, ks, rest, panels);
+    b_->pack(b, js, {l.tile_columns, true, apart(l.tile_columns, ks.size())}, ks, rest, panels);
   };
-  divided(depth, block_depth, [&](Range ks) {
+  divided(depth, depth_unit, block_depth, [&](Range ks) {
     const bool first = ks.begin == depth.begin, last = ks.end == depth.end;
-    divided(rows, block_rows, [&](Range is) {
-      if (!in_place && !by_strips) a_->pack(a, is, l.tile_rows, false, ks, rest, block);
-      for (std::int64_t j0 = columns.begin; j0 < columns.end; j0 += block_columns) {
-        const Range js{j0, std::min(columns.end, j0 + block_columns)};
+    const StripLayout strips_of_a{l.tile_rows, false, apart(l.tile_rows, ks.size())};
+    divided(rows, l.tile_rows, block_rows, [&](Range is) {
+      if (!in_place && !by_strips) a_->pack(a, is, strips_of_a, ks, rest, block);
+      for (std::int64_t j0 = columns.begin; j0 < columns.end; j0 += width) {
+        const Range js{j0, std::min(columns.end, j0 + width)};
         if (is.begin == rows.begin || !once) pack_b(js, ks);
         Ahead blocks;
         const Range next_ks = after(ks, depth);
@@ -311,7 +323,7 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
               std::copy_n(a + r * a_->strides()->outer + ks.begin, ks.size(),
                           block + (r - i) * ks.size());
           else if (by_strips)
-            a_->pack(a, {i, end}, l.tile_rows, false, ks, rest, block);
+            a_->pack(a, {i, end}, strips_of_a, ks, rest, block);
           Ahead next_strip;
           const bool has_rows = even && once && a_->strides() && a_->strides()->depth == 1;
           if (has_rows) {
@@ -324,7 +336,7 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
           Ahead& ahead = has_rows ? next_strip : blocks;
           for (std::int64_t r = i; r < end; ++r)
             pointers[static_cast<std::size_t>(r - i)] = c + grid.offset(r) + j0;
-          GemmTile tile{.a = by_strips ? block : block + (i - is.begin) * ks.size(),
+          GemmTile tile{.a = by_strips ? block : block + strip * strips_of_a.apart,
                         .b = panels,
                         .a_row = 0,
                         .bias = nullptr,
@@ -345,7 +357,7 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
             tile.columns = static_cast<int>(std::min<std::int64_t>(l.tile_columns, js.end - j));
             tile.ahead = ahead.next(tile.depth);
             l.multiply(tile);
-            tile.b += l.tile_columns * ks.size();
+            tile.b += apart(l.tile_columns, ks.size());
             for (int r = 0; r < tile.rows; ++r)
               pointers[static_cast<std::size_t>(r)] += l.tile_columns;
           }

@@ -12,9 +12,9 @@
 
 namespace warpstep::cpu {
 
-// Of what is packed at a time, at most: in bf16 a strip and a panel of it fit into a first-level
+// Of what is packed at a time, at most. In bf16 a strip and a panel of it fit into a first-level
 // cache of 48 KiB.
-constexpr std::int64_t block_depth = 320;
+constexpr std::int64_t block_depth = 384, bf16_block_depth = 320;
 
 struct Range {
   std::int64_t begin, end;
@@ -140,6 +140,18 @@ inline Source windowed(const Windows& windows, Outer outer) {
   return WindowMatrix{windows, outer};
 }
 
+// Where pack() writes: strips of `width` of the outer dimension, `apart` floats from one to the
+// next. The last strip is narrower, or filled with zeros.
+struct StripLayout {
+  int width;
+  bool filled;
+  std::int64_t apart;
+
+  static StripLayout adjacent(int width, bool filled, std::int64_t depth) {
+    return {width, filled, width * depth};
+  }
+};
+
 // One operand of a product: `outer` numbers the rows of a or the columns of b, `depth` is summed
 // over.
 class Operand {
@@ -147,9 +159,8 @@ class Operand {
   virtual ~Operand() = default;
   // Floats that pack() needs beside its result, for strips of at most `width`.
   virtual std::int64_t scratch(std::int64_t width, std::int64_t depth) const = 0;
-  // to [strips][depth, width]: the operand's `outer` range in strips of `width`, the last of which
-  // is narrower, or filled with zeros if `fill`.
-  virtual void pack(const float* data, Range outer, int width, bool fill, Range depth,
+  // to [strips][depth, width]: the operand's `outer` range.
+  virtual void pack(const float* data, Range outer, const StripLayout& layout, Range depth,
                     float* scratch, float* to) const;
   // Whether pack() reads one strip after the other, so that it may as well be called for each.
   virtual bool packs_by_strips() const { return true; }

@@ -31,7 +31,7 @@ constexpr std::int64_t padded(std::int64_t extent) {
 
 // Where the steps of a packed strip begin.
 constexpr auto packed_offsets = [] {
-  std::array<std::int64_t, block_depth / square> offsets{};
+  std::array<std::int64_t, bf16_block_depth / square> offsets{};
   for (std::size_t s = 0; s < offsets.size(); ++s)
     offsets[s] = static_cast<std::int64_t>(s) * square;
   return offsets;
@@ -108,8 +108,8 @@ std::shared_ptr<const Bf16Product::Direct> Bf16Product::direct_images(const Sour
   auto direct = std::make_shared<Direct>(
       Direct{.w = w, .line = w.columns + w.taps_w - 1, .height = w.rows + w.taps_h - 1});
   for_runs(w, {0, shape.k}, [&](const FeatureRun& run, std::int64_t first) {
-    for (std::int64_t f = 0; f < run.count; f += block_depth)
-      direct->depth.push_back({first + f, first + std::min(run.count, f + block_depth)});
+    for (std::int64_t f = 0; f < run.count; f += bf16_block_depth)
+      direct->depth.push_back({first + f, first + std::min(run.count, f + bf16_block_depth)});
     for (std::int64_t f = 0; f < run.count; f += square)
       direct->offsets.push_back(run.tap_h * direct->line * w.channels + f);
   });
@@ -187,10 +187,10 @@ std::int64_t Bf16Product::row_block() const {
 }
 
 Bf16Product::Scratch Bf16Product::scratch() const {
-  const std::int64_t lines = padded(std::min(block_depth, shape_.k));
+  const std::int64_t lines = padded(std::min(bf16_block_depth, shape_.k));
   const std::int64_t panels = direct_ ? panel_count() : std::min(block_panels, panel_count());
   const std::int64_t rows = std::min(row_block(), padded(shape_.m));
-  const bool keeps_sums = !direct_ && shape_.k > block_depth;
+  const bool keeps_sums = !direct_ && shape_.k > bf16_block_depth;
   const std::int64_t sums = keeps_sums ? rows / square * panels : 1;
   const auto bytes = [](std::int64_t elements) {
     return static_cast<std::size_t>(padded(elements)) * sizeof(Bf16);
@@ -271,11 +271,12 @@ std::array<Bf16*, 32> Bf16Product::row_pointers(Bf16* c, Range rows) const {
 }
 
 void Bf16Product::run_part(const Part& part) const {
-  const std::int64_t most = part.sums || shape_.k <= block_depth ? part.rows.size() : row_block();
+  const std::int64_t most =
+      part.sums || shape_.k <= bf16_block_depth ? part.rows.size() : row_block();
   for_blocks(part.rows, square, std::max<std::int64_t>(most, square), [&](Range rows) {
     for_blocks(part.panels, 1, block_panels, [&](Range panels) {
       if (shape_.k == 0) run_block(part, rows, panels, {0, 0});
-      for_blocks(part.depth, square, block_depth, [&](Range depth) {
+      for_blocks(part.depth, square, bf16_block_depth, [&](Range depth) {
         const bool packed = rows.begin > part.rows.begin && panels.size() == part.panels.size() &&
                             depth.size() == part.depth.size();
         if (!packed) pack_b(part, panels, {&depth, 1});
@@ -388,7 +389,7 @@ void Bf16Product::run_block(const Part& part, Range rows, Range panels, Range de
       float* sums = own;
       if (part.sums)
         sums = part.sums + (i / square * panel_count() + p) * square_floats;
-      else if (shape_.k > block_depth)
+      else if (shape_.k > bf16_block_depth)
         sums = own + ((i - rows.begin) / square * panels.size() + p - panels.begin) * square_floats;
       const auto* b = reinterpret_cast<Bf16*>(part.scratch) + (p - panels.begin) * square * deep;
       if (last && !part.sums)  // lines far from each other, which nothing else fetches in time

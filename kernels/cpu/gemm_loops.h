@@ -41,7 +41,7 @@ struct GemmLoops {
   void (*pack_rows)(const float* const* rows, int width, int padded, std::int64_t depth, float* to);
   void (*pack_columns)(const float* const* rows, int width, int padded, std::int64_t depth,
                        float* to);
-  void (*pack_lines)(const float* from, std::int64_t stride, int count, int width, bool fill,
+  void (*pack_lines)(const float* from, std::int64_t stride, int count, const StripLayout& layout,
                      std::int64_t depth, float* to);
   int tile_rows, tile_columns;
 };

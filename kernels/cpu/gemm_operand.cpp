@@ -30,14 +30,14 @@ class StridedOperand final : public Operand {
   }
 
   // Lines of adjacent elements are read once from end to end, which is how memory is fast.
-  void pack(const float* data, Range outer, int width, bool fill, Range depth, float* scratch,
+  void pack(const float* data, Range outer, const StripLayout& layout, Range depth, float* scratch,
             float* to) const override {
     if (packs_by_strips()) {
-      Operand::pack(data, outer, width, fill, depth, scratch, to);
+      Operand::pack(data, outer, layout, depth, scratch, to);
       return;
     }
     gemm_loops().pack_lines(data + outer.begin * s_.outer + depth.begin * s_.depth, s_.depth,
-                            static_cast<int>(outer.size()), width, fill, depth.size(), to);
+                            static_cast<int>(outer.size()), layout, depth.size(), to);
   }
 
   void pack_strip(const float* data, Range outer, int padded, Range depth, float*,
@@ -208,12 +208,12 @@ std::unique_ptr<Operand> operand_of(Source source) {
   return std::make_unique<WideWindows>(windows, outer);
 }
 
-void Operand::pack(const float* data, Range outer, int width, bool fill, Range depth,
+void Operand::pack(const float* data, Range outer, const StripLayout& layout, Range depth,
                    float* scratch, float* to) const {
-  for (std::int64_t i = outer.begin; i < outer.end; i += width) {
-    const Range strip{i, std::min(outer.end, i + width)};
-    pack_strip(data, strip, fill ? width : static_cast<int>(strip.size()), depth, scratch, to);
-    to += width * depth.size();
+  for (std::int64_t i = outer.begin; i < outer.end; i += layout.width, to += layout.apart) {
+    const Range strip{i, std::min(outer.end, i + layout.width)};
+    pack_strip(data, strip, layout.filled ? layout.width : static_cast<int>(strip.size()), depth,
+               scratch, to);
   }
 }
 

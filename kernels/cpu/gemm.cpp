@@ -83,11 +83,12 @@ std::string Product::implementation() {
 }
 
 Product::ReadsA Product::choose_reads_a() const {
-  constexpr std::int64_t few_columns = 256;
+  constexpr std::int64_t few_columns = 768, copied_columns = 256;
   constexpr std::int64_t page = 1024;  // rows that are multiples of it apart share lines of a cache
   const Strides* s = a_->strides();
   if (!s || s->depth != 1 || shape_.n > few_columns) return ReadsA::packed;
-  return s->outer % page != 0 ? ReadsA::in_place : ReadsA::copied;
+  if (s->outer % page != 0) return ReadsA::in_place;
+  return shape_.n <= copied_columns ? ReadsA::copied : ReadsA::packed;
 }
 
 // Where few rows of a meet many rows in memory of b, which the product would have to transpose
@@ -355,7 +356,7 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
           for (std::int64_t j = j0; j < js.end; j += l.tile_columns) {
             tile.bias = last && bias ? bias + j : nullptr;
             tile.columns = static_cast<int>(std::min<std::int64_t>(l.tile_columns, js.end - j));
-            tile.ahead = ahead.next(tile.depth);
+            tile.ahead = ahead.next(std::max<std::int64_t>(0, tile.depth - tile.rows));
             l.multiply(tile);
             tile.b += apart(l.tile_columns, ks.size());
             for (int r = 0; r < tile.rows; ++r)

@@ -121,7 +121,8 @@ warpstep_test(cpu_test TIER cpu SOURCES memory_peak_test.cpp update_test.cpp los
               LINK warpstep::models OpenMP::OpenMP_CXX)
 # The products as the backend has them.
 warpstep_test(gemm_bf16_test TIER cpu
-              SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp" "${root}/kernels/cpu/ahead_test.cpp"
+              SOURCES "${root}/kernels/cpu/gemm_bf16_test.cpp" "${root}/kernels/cpu/gemm_test.cpp"
+                      "${root}/kernels/cpu/ahead_test.cpp"
                       "$<FILTER:$<TARGET_OBJECTS:warpstep_cpu>,INCLUDE,/cpu/(gemm_bf16|bf16_operand)[.]cpp[.]o>"
                       "$<FILTER:$<TARGET_OBJECTS:warpstep_cpu_vectors>,INCLUDE,/cpu/(gemm|gemm_operand|bf16_loops)[.]cpp[.]o>"
               LINK warpstep::engine OpenMP::OpenMP_CXX)

@@ -1,5 +1,5 @@
 // Products of floats against sums in double, at the edges of their tiles, strips and blocks, with
-// every way in which the operands lie in memory.
+// rows or columns of either operand adjacent in memory.
 #include "kernels/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ struct Factor {
   }
 };
 
-// The last columns, and those about the edges of what the innermost loops take at a time.
+// The last place, and those about the edges of tiles and blocks.
 std::vector<std::int64_t> some_of(std::int64_t count) {
   std::vector<std::int64_t> places;
   for (const std::int64_t edge : {0, 14, 32, 64, 128, 252, 256, 384, 504, 512})

@@ -1,8 +1,12 @@
 // Convolutions of the CPU backend with options, sizes and numbers that no case has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,6 +56,44 @@ TEST(Conv, AddsLargeWeightGradientsInChunks) {
     EXPECT_LT(testing_support::relative_difference(ours[r].floats, theirs[r].floats), 1e-5)
         << ours[r].what;
   EXPECT_NE(ours[0].floats, theirs[0].floats) << "the same kernel";
+}
+
+// Winograd's last tiles have three outputs where four would leave the image. Few channels are
+// computed in blocks of tiles, as many images give several of them; many channels in all tiles.
+TEST(Conv, EndsImagesOfEverySizeInWinograd) {
+  const auto backend = open_backend("cpu", {.threads = 3}), ref = open_backend("ref");
+  const auto compare = [&](const Type& type, const Conv& op) {
+    SCOPED_TRACE(testing::Message() << type.shape[1] << "x" << type.shape[2] << " pixels, padding "
+                                    << op.padding << (op.pool ? ", pool" : ""));
+    cases::Case c;
+    conv("conv", cases::input(c, "x", type), op);
+    c = cases::with_adjoint(std::move(c));
+    Trial ours(c, backend);
+    for (const Call& call : ours.program().calls()) {
+      const std::string kernel = call.kernel->implementation();
+      if (!call.title.starts_with("conv/")) continue;
+      EXPECT_TRUE(kernel.starts_with("winograd")) << call.title << ": " << kernel;
+    }
+    const std::vector<Result> b = Trial(c, ref).run(), a = ours.run_beside(b);
+    ASSERT_LE(a.size(), b.size());
+    for (std::size_t r = 0; r < a.size(); ++r) {
+      ASSERT_EQ(a[r].what, b[r].what);
+      EXPECT_LT(testing_support::relative_difference(a[r].floats, b[r].floats), 1e-5) << a[r].what;
+    }
+  };
+  constexpr std::int64_t sizes[] = {3, 5, 6, 7, 9, 10, 12, 14};
+  for (const auto& [pixels, in, out] : {std::array{9000, 16, 24}, std::array{400, 64, 80}})
+    for (std::size_t i = 0; i < std::size(sizes); ++i) {
+      const std::int64_t height = sizes[i], width = sizes[(3 * i + 1) % std::size(sizes)];
+      const Type type{DType::f32, {pixels / (height * width), height, width, in}};
+      Conv op{.out = out, .kernel = 3, .padding = 1, .bias = true};
+      compare(type, op);
+      op.padding = i % 2 == 0 ? 2 : 0;
+      if (std::min(height, width) > 3) compare(type, op);
+      op.padding = 1;
+      op.pool = MaxPool{.window = 2, .stride = 2, .padding = 0};
+      compare(type, op);
+    }
 }
 
 // Of which only the first window is there.

@@ -8,6 +8,10 @@
 //   data gradient    the same with the kernel turned and the channels' roles exchanged
 //   weight gradient  d_w = G^T [ sum over tiles of (B^T x B) * (A d_z A^T) ] G
 //
+// The last tiles of an axis have three outputs where four would leave the image. Then they need no
+// products in the row, or column, of positions for the point at infinity, as it only adds to the
+// fourth output: 14 outputs are 4 + 4 + 3 + 3 and cost 22 points instead of 24.
+//
 // Transformed weights are four times as large as the kernel. A few tiles would spend most of their
 // time on writing and reading them: then a thread takes channels instead of tiles, and transforms
 // the part of the weights that it needs next, or finishes its part of their gradient, in its cache.
@@ -20,76 +24,12 @@
 #include <vector>
 
 #include "engine/core/cpu_isa.h"
+#include "kernels/conv/winograd.cpu.h"
 #include "kernels/cpu/strided_tile.h"
 #include "kernels/cpu/team.h"
 
 namespace warpstep::cpu {
 namespace {
-
-// The output channels of one tile of a product: as many vectors as the tile has, at last fewer.
-struct Panel {
-  std::int64_t begin, columns;
-};
-
-constexpr std::int64_t narrowest = 8;
-
-struct Winograd {
-  std::int64_t images, height, width, in;   // of x
-  std::int64_t out_height, out_width, out;  // of z
-  std::int64_t padding;
-  bool relu, pool_relu;
-  bool turned;  // the weights are those of the convolution whose data gradient this is
-
-  std::int64_t tile_rows() const { return (out_height + 3) / 4; }
-  std::int64_t tile_columns() const { return (out_width + 3) / 4; }
-  std::int64_t tiles() const { return images * tile_rows() * tile_columns(); }
-  double flops() const {  // of the products; transforms multiply little
-    return 2.0 * 36 * static_cast<double>(tiles() * in * out);
-  }
-  // Floats from one position of the transformed weights to the next. Not a power of two: positions
-  // would share lines of the cache.
-  std::int64_t weight_stride() const { return in * padded() + 16; }
-  // The columns of a product: the output channels, rounded up to the narrowest panel.
-  std::int64_t padded() const { return (out + narrowest - 1) / narrowest * narrowest; }
-  // Floats from one tile's channels to the next one's, where tiles are the depth of a product. Not
-  // a multiple of 512 bytes: tiles so far apart share an eighth, or less, of a first-level cache.
-  std::int64_t v_pitch() const { return apart(in); }
-  std::int64_t q_pitch() const { return apart(padded()); }
-  static std::int64_t apart(std::int64_t channels) {
-    return channels % 128 == 0 ? channels + 16 : channels;
-  }
-  Panel panel_of(std::int64_t channel, std::int64_t widest) const {
-    for (std::int64_t begin = 0;;) {
-      std::int64_t columns = widest;
-      while (columns > padded() - begin) columns /= 2;
-      if (channel < begin + columns) return {begin, columns};
-      begin += columns;
-    }
-  }
-};
-
-// Where transforms of tiles are: position p of tile t and channel c is at[c / part * part_stride +
-// p * stride + t * pitch + c % part].
-struct Transforms {
-  float* at;
-  std::int64_t stride, pitch, part, part_stride;
-
-  // One part of the channels after the other, each with all positions of all tiles.
-  static Transforms by_parts(std::int64_t part, std::int64_t tiles, std::int64_t positions) {
-    const std::int64_t stride = tiles * part + 16;
-    return {nullptr, stride, part, part, positions * stride};
-  }
-  std::int64_t floats(std::int64_t channels) const {
-    return (channels + part - 1) / part * part_stride;
-  }
-  std::int64_t end_of_part(std::int64_t begin, std::int64_t channels) const {
-    return channels - begin < part ? channels : begin + part;
-  }
-  // The same, from a tile on.
-  Transforms from(float* workspace, std::int64_t tile) const {
-    return {workspace + tile * pitch, stride, pitch, part, part_stride};
-  }
-};
 
 // The loops over images, weights and biases stored as T. What they do: winograd.inc.
 template <class T>
@@ -98,23 +38,22 @@ struct WinogradLoops {
                           float* u);
   void (*convolve_tiles)(const Winograd& w, const T* x, const unsigned char* in_index,
                          const T* zeros, const float* u, const T* bias, T* z,
-                         unsigned char* out_index, std::int64_t first, std::int64_t count,
-                         float* scratch);
+                         unsigned char* out_index, const TileBlock& tiles, float* scratch);
   void (*transform_image)(const Winograd& w, const T* x, const unsigned char* index, const T* zeros,
-                          std::int64_t first, std::int64_t count, const Transforms& v);
+                          const TileBlock& tiles, TileRange range, const Transforms& v);
   void (*convolve_channels)(const Winograd& w, const Transforms& v, const T* weight, const T* bias,
-                            T* z, unsigned char* out_index, std::int64_t first, std::int64_t count,
+                            T* z, unsigned char* out_index, const TileBlock& tiles,
                             std::int64_t begin, std::int64_t end, float* scratch);
   void (*transform_tiles)(const Winograd& w, const T* x, const T* d_z, const unsigned char* index,
-                          const T* zeros, std::int64_t first, std::int64_t count,
+                          const T* zeros, const TileBlock& tiles, TileRange range,
                           const Transforms& v, const Transforms& q);
   void (*finish)(const Winograd& w, const float* d_u, std::int64_t begin, std::int64_t end,
                  T* d_weight);
   void (*correlate)(const Winograd& w, std::int64_t begin, std::int64_t end, const float* v,
                     const float* q, std::int64_t count, bool accumulate, float* d_u);
-  void (*correlate_channels)(const Winograd& w, const Transforms& v, const Transforms& q,
-                             std::int64_t in_part, std::int64_t out_part, T* d_weight,
-                             float* scratch);
+  void (*correlate_channels)(const Winograd& w, const TileBlock& tiles, const Transforms& v,
+                             const Transforms& q, std::int64_t in_part, std::int64_t out_part,
+                             T* d_weight, float* scratch);
 };
 
 namespace winograd {
@@ -187,8 +126,8 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
       blocks_of(w, cpu_isa() == CpuIsa::avx512 ? large_cache : small_cache, threads);
   // Of the workspace, which is as large with any instruction set: so memory plans are the same.
   const std::int64_t large_blocks = blocks_of(w, large_cache, threads);
-  const std::int64_t tiles = (w.tiles() + large_blocks - 1) / large_blocks;
-  const std::int64_t block_floats = tiles * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
+  const std::int64_t block_floats =
+      TileBlock::most(w, large_blocks) * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
   const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
     const PlacedOperands<T> on(at, b);
@@ -202,10 +141,10 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
       float* scratch = u + u_floats + omp_get_thread_num() * block_floats;
 #pragma omp for schedule(static)
       for (std::int64_t i = 0; i < blocks; ++i) {
-        const std::int64_t first = w.tiles() * i / blocks, end = w.tiles() * (i + 1) / blocks;
-        if (first < end)
+        const TileBlock tiles(w, i, blocks);
+        if (tiles.count() > 0)
           loops.convolve_tiles(w, on.x, on.in_index, zeros.data(), u, on.bias, on.z, on.out_index,
-                               first, end - first, scratch);
+                               tiles, scratch);
       }
     }
   };
@@ -238,7 +177,7 @@ std::unique_ptr<Kernel> convolution_by_channels(const Winograd& w, Places at) {
       std::clamp<std::int64_t>(threads / tasks, 1, std::max<std::int64_t>(1, w.tiles() / 8));
   const auto transforms = Transforms::by_parts(in_part, w.tiles(), 36);
   const std::int64_t v_floats = transforms.floats(w.in);
-  const std::int64_t most = (w.tiles() + blocks - 1) / blocks;  // tiles
+  const std::int64_t most = TileBlock::most(w, blocks);
   const std::int64_t scratch_floats = 36 * ((in_part + most) * out_part + 2 * 16);
   const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
@@ -246,18 +185,21 @@ std::unique_ptr<Kernel> convolution_by_channels(const Winograd& w, Places at) {
     auto* workspace = as<float>(b.workspace);
 #pragma omp parallel num_threads(threads)
     {
-#pragma omp for schedule(static)
-      for (std::int64_t t = 0; t < w.tiles(); t += tiles_of_task)
-        loops.transform_image(w, on.x, on.in_index, zeros.data(), t,
-                              std::min(tiles_of_task, w.tiles() - t),
-                              transforms.from(workspace, t));
+#pragma omp for collapse(2) schedule(static)
+      for (std::int64_t i = 0; i < blocks; ++i)
+        for (std::int64_t t = 0; t < most; t += tiles_of_task) {
+          const TileBlock tiles(w, i, blocks);
+          const TileRange range{t, std::min(t + tiles_of_task, tiles.count())};
+          loops.transform_image(w, on.x, on.in_index, zeros.data(), tiles, range,
+                                transforms.from(workspace, tiles.before()));
+        }
       float* scratch = workspace + v_floats + omp_get_thread_num() * scratch_floats;
 #pragma omp for schedule(static)
       for (std::int64_t task = 0; task < tasks * blocks; ++task) {
-        const std::int64_t o = task / blocks * out_part, i = task % blocks;
-        const std::int64_t first = w.tiles() * i / blocks, end = w.tiles() * (i + 1) / blocks;
-        loops.convolve_channels(w, transforms.from(workspace, 0), on.weight, on.bias, on.z,
-                                on.out_index, first, end - first, o, std::min(w.out, o + out_part),
+        const std::int64_t o = task / blocks * out_part;
+        const TileBlock tiles(w, task % blocks, blocks);
+        loops.convolve_channels(w, transforms.from(workspace, tiles.before()), on.weight, on.bias,
+                                on.z, on.out_index, tiles, o, std::min(w.out, o + out_part),
                                 scratch);
       }
     }
@@ -282,7 +224,9 @@ std::unique_ptr<Kernel> convolution_of(const Winograd& w, Places at) {
 bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
                     bool weight_gradient) {
   if (dtype == DType::bf16 && bf16_isa() == Bf16Isa::amx) return false;
-  const std::int64_t tiles = z[0] * ((z[1] + 3) / 4) * ((z[2] + 3) / 4);
+  const TileAxis rows(z[1], op.pool.has_value()), columns(z[2], op.pool.has_value());
+  const std::int64_t tiles = z[0] * rows.tiles() * columns.tiles();
+  const std::int64_t points = z[0] * rows.points() * columns.points();
   const bool few_tiles = takes_channels(x[3], op.out, tiles, weight_gradient);
   const std::int64_t weights_cost = few_tiles ? 8 : 72;  // tiles
   // Sums of a weight gradient that stay in no cache cost more.
@@ -296,8 +240,8 @@ bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
     return taps;
   };
   return op.kernel == 3 && op.stride == 1 && op.dilation == 1 && op.groups == 1 &&
-         op.padding <= 2 && x[3] >= narrowest && op.out >= narrowest &&
-         saving * static_cast<double>(36 * (tiles + weights_cost)) <
+         op.padding <= 2 && x[3] >= narrowest_panel && op.out >= narrowest_panel &&
+         saving * static_cast<double>(points + 36 * weights_cost) <
              static_cast<double>(z[0] * taps_inside(x[1], z[1]) * taps_inside(x[2], z[2]));
 }
 
@@ -308,7 +252,7 @@ bool pools_in_winograd(const Conv& op) {
 namespace {
 
 // Of images of shape x that become z.
-Winograd between(const Shape& x, const Shape& z, std::int64_t padding) {
+Winograd between(const Shape& x, const Shape& z, std::int64_t padding, bool pooled) {
   return {.images = x[0],
           .height = x[1],
           .width = x[2],
@@ -319,13 +263,14 @@ Winograd between(const Shape& x, const Shape& z, std::int64_t padding) {
           .padding = padding,
           .relu = false,
           .pool_relu = false,
-          .turned = false};
+          .turned = false,
+          .pooled = pooled};
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype) {
-  Winograd w = between(x, z, op.padding);
+  Winograd w = between(x, z, op.padding, op.pool.has_value());
   w.relu = op.relu;
   w.pool_relu = op.pool && op.pool->relu;
   const Places at{.bias = op.bias ? 2 : -1, .in_index = -1, .out_index = op.pool ? 1 : -1};
@@ -335,7 +280,7 @@ std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shap
 // A convolution of d_z with the kernel turned.
 std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z,
                                            DType dtype) {
-  Winograd w = between(z, x, 2 - op.padding);
+  Winograd w = between(z, x, 2 - op.padding, op.pool.has_value());
   w.turned = true;
   const Places at{.bias = -1, .in_index = op.pool ? 2 : -1, .out_index = -1};
   return with_stored(dtype, [&]<class T>() { return convolution_of<T>(w, at); });
@@ -355,7 +300,7 @@ struct WeightOperands {
 // where they are in the workspace.
 struct TileSums {
   Winograd w;
-  std::int64_t chunk;  // tiles
+  std::int64_t chunk;  // at most as many tiles
 
   std::int64_t v_stride() const { return chunk * w.v_pitch() + 16; }
   std::int64_t q_stride() const { return chunk * w.q_pitch() + 16; }
@@ -365,21 +310,21 @@ struct TileSums {
   std::int64_t bias() const { return q() + 37 * q_stride(); }
   std::int64_t floats() const { return (bias() + 2 * w.out + 15) / 16 * 16; }
 
-  // Tiles [first, first + count) of the batch at place `at` of a chunk.
   template <class T>
-  void transform(const WeightOperands<T>& of, std::int64_t first, std::int64_t count,
-                 std::int64_t at, float* sums) const {
-    winograd_loops<T>.transform_tiles(
-        w, of.x, of.d_z, of.index, of.zeros, first, count,
-        {sums + v() + at * w.v_pitch(), v_stride(), w.v_pitch(), w.in, 0},
-        {sums + q() + at * w.q_pitch(), q_stride(), w.q_pitch(), w.out, 0});
+  void transform(const WeightOperands<T>& of, const TileBlock& tiles, TileRange range,
+                 float* sums) const {
+    winograd_loops<T>.transform_tiles(w, of.x, of.d_z, of.index, of.zeros, tiles, range,
+                                      {sums + v(), v_stride(), w.v_pitch(), w.in, 0},
+                                      {sums + q(), q_stride(), w.q_pitch(), w.out, 0});
   }
-  // Adds a chunk of `count` tiles to the sums of input channels [begin, end) of position p.
-  void add(std::int64_t p, std::int64_t begin, std::int64_t end, std::int64_t count, bool is_first,
+  // Adds a chunk to the sums of input channels [begin, end) of position p.
+  void add(int p, std::int64_t begin, std::int64_t end, const TileBlock& tiles, bool is_first,
            float* sums) const {
-    winograd_loops<float>.correlate(w, begin, end, sums + v() + p * v_stride(),
-                                    sums + q() + p * q_stride(), count, !is_first,
-                                    sums + p * w.weight_stride());
+    const TileRange range = tiles.at(p);
+    winograd_loops<float>.correlate(
+        w, begin, end, sums + v() + p * v_stride() + range.begin * w.v_pitch(),
+        sums + q() + p * q_stride() + range.begin * w.q_pitch(), range.end - range.begin, !is_first,
+        sums + p * w.weight_stride());
   }
   void add_bias(std::int64_t count, bool is_first, float* sums) const {
     const float* of_tiles = sums + q() + 36 * q_stride();
@@ -398,19 +343,17 @@ struct TileSums {
 struct Sharing {
   TileSums sums;
   std::int64_t parts = 1;  // sums of their own
+  std::int64_t chunks;     // of each part
 
   Sharing(const Winograd& w, std::int64_t threads) : sums{w, 0} {
     constexpr std::int64_t of_thread = 256 << 10, of_all = 8 << 20, least = 48, most = 256;
-    const std::int64_t each = std::clamp(of_thread / floats_per_tile(w), least, most);
-    if (threads * 36 * w.weight_stride() <= of_all) {
+    std::int64_t limit = std::clamp(of_thread / floats_per_tile(w), least, most);
+    if (threads * 36 * w.weight_stride() <= of_all)
       parts = std::min(threads, w.tiles());
-      sums.chunk = std::min(w.tiles(), each);
-      return;
-    }
-    const std::int64_t limit =
-        std::clamp(of_all / floats_per_tile(w), least, std::max(most, threads * each));
-    const std::int64_t chunks = (w.tiles() + limit - 1) / limit;
-    sums.chunk = (w.tiles() + chunks - 1) / chunks;
+    else
+      limit = std::clamp(of_all / floats_per_tile(w), least, std::max(most, threads * limit));
+    chunks = (w.tiles() + parts * limit - 1) / (parts * limit);
+    sums.chunk = TileBlock::most(w, parts * chunks);
   }
 };
 
@@ -420,32 +363,32 @@ void sum_apart(const Sharing& sharing, const WeightOperands<T>& operands, float*
 #pragma omp parallel for schedule(static, 1)
   for (std::int64_t part = 0; part < sharing.parts; ++part) {
     float* sums = workspace + part * s.floats();
-    const std::int64_t begin = s.w.tiles() * part / sharing.parts,
-                       end = s.w.tiles() * (part + 1) / sharing.parts;
-    for (std::int64_t first = begin; first < end; first += s.chunk) {
-      const std::int64_t count = std::min(s.chunk, end - first);
-      s.transform(operands, first, count, 0, sums);
-      for (std::int64_t p = 0; p < 36; ++p) s.add(p, 0, s.w.in, count, first == begin, sums);
-      if (operands.bias) s.add_bias(count, first == begin, sums);
+    for (std::int64_t i = 0; i < sharing.chunks; ++i) {
+      const TileBlock tiles(s.w, part * sharing.chunks + i, sharing.parts * sharing.chunks);
+      s.transform(operands, tiles, {0, tiles.count()}, sums);
+      for (int p = 0; p < 36; ++p) s.add(p, 0, s.w.in, tiles, i == 0, sums);
+      if (operands.bias) s.add_bias(tiles.count(), i == 0, sums);
     }
   }
 }
 
 template <class T>
-void sum_together(const TileSums& s, const WeightOperands<T>& operands, float* sums) {
-  constexpr std::int64_t channels = 32, tiles = 8;  // of one task
+void sum_together(const Sharing& sharing, const WeightOperands<T>& operands, float* sums) {
+  constexpr std::int64_t channels = 32;  // of one task
+  const TileSums& s = sharing.sums;
   const std::int64_t groups = (s.w.in + channels - 1) / channels;
 #pragma omp parallel
-  for (std::int64_t first = 0; first < s.w.tiles(); first += s.chunk) {
-    const std::int64_t count = std::min(s.chunk, s.w.tiles() - first);
+  for (std::int64_t i = 0; i < sharing.chunks; ++i) {
+    const TileBlock tiles(s.w, i, sharing.chunks);
 #pragma omp for schedule(static)
-    for (std::int64_t t = 0; t < count; t += tiles)
-      s.transform(operands, first + t, std::min(tiles, count - t), t, sums);
+    for (std::int64_t t = 0; t < tiles.count(); t += tiles_of_task)
+      s.transform(operands, tiles, {t, std::min(t + tiles_of_task, tiles.count())}, sums);
 #pragma omp for schedule(static)
     for (std::int64_t task = 0; task < 36 * groups; ++task) {
       const std::int64_t c = task % groups * channels;
-      s.add(task / groups, c, std::min(s.w.in, c + channels), count, first == 0, sums);
-      if (operands.bias && task == 0) s.add_bias(count, first == 0, sums);
+      s.add(static_cast<int>(task / groups), c, std::min(s.w.in, c + channels), tiles, i == 0,
+            sums);
+      if (operands.bias && task == 0) s.add_bias(tiles.count(), i == 0, sums);
     }
   }
 }
@@ -473,7 +416,7 @@ std::unique_ptr<Kernel> weight_grad(const Conv& op, const Winograd& w) {
     if (sharing.parts > 1)
       sum_apart(sharing, operands, workspace);
     else
-      sum_together(sharing.sums, operands, workspace);
+      sum_together(sharing, operands, workspace);
     // The last range has at least as many channels as a vector.
     const std::int64_t ranges = std::max<std::int64_t>(1, w.in / 16);
 #pragma omp parallel for schedule(static)
@@ -510,17 +453,17 @@ std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& 
     const auto* index = pooled ? as<std::uint8_t>(b.in[2]) : nullptr;
     auto* workspace = as<float>(b.workspace);
     const Transforms v = of_x.from(workspace, 0), q = of_z.from(workspace + q_at, 0);
+    const TileBlock tiles(w, 0, 1);
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
-      for (std::int64_t t = 0; t < w.tiles(); t += tiles_of_task)
-        loops.transform_tiles(w, as<T>(b.in[0]), as<T>(b.in[1]), index, zeros.data(), t,
-                              std::min(tiles_of_task, w.tiles() - t), v.from(v.at, t),
-                              q.from(q.at, t));
+      for (std::int64_t t = 0; t < tiles.count(); t += tiles_of_task)
+        loops.transform_tiles(w, as<T>(b.in[0]), as<T>(b.in[1]), index, zeros.data(), tiles,
+                              {t, std::min(t + tiles_of_task, tiles.count())}, v, q);
       float* scratch = workspace + scratch_at + omp_get_thread_num() * scratch_floats;
 #pragma omp for schedule(static)
       for (std::int64_t task = 0; task < ins * outs; ++task)
-        loops.correlate_channels(w, v, q, task % ins, task / ins, as<T>(b.out[0]), scratch);
+        loops.correlate_channels(w, tiles, v, q, task % ins, task / ins, as<T>(b.out[0]), scratch);
     }
     if (!bias) return;
     for (std::int64_t o = 0; o < w.out; ++o) {
@@ -538,7 +481,7 @@ std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& 
 
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z,
                                              DType dtype) {
-  const Winograd w = between(x, z, op.padding);
+  const Winograd w = between(x, z, op.padding, op.pool.has_value());
   return with_stored(dtype, [&]<class T>() {
     return takes_channels(w.in, w.out, w.tiles(), true) ? weight_grad_by_channels<T>(op, w)
                                                         : weight_grad<T>(op, w);

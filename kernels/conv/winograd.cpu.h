@@ -1,0 +1,169 @@
+// The tiles of Winograd's convolution, how blocks of them are ordered, and where their transforms
+// lie. See winograd.cpu.cpp.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace warpstep::cpu {
+
+// The output channels of one tile of a product: as many vectors as the tile has, at last fewer.
+struct Panel {
+  std::int64_t begin, columns;
+};
+
+constexpr std::int64_t narrowest_panel = 8;
+
+// The tiles along one axis: `whole` ones with four outputs each, then short ones with three.
+struct TileAxis {
+  std::int64_t whole, short_ones;
+
+  // A pool's windows begin with even outputs: then no tile follows a short one.
+  TileAxis(std::int64_t outputs, bool pooled) {
+    const std::int64_t all = (outputs + 3) / 4;
+    short_ones = std::min(4 * all - outputs, pooled ? 1 : all);
+    whole = all - short_ones;
+  }
+  std::int64_t tiles() const { return whole + short_ones; }
+  std::int64_t points() const { return 6 * whole + 5 * short_ones; }
+  std::int64_t first_output(std::int64_t tile) const {
+    return 4 * tile - std::max<std::int64_t>(0, tile - whole);
+  }
+  std::int64_t outputs(std::int64_t tile) const { return tile < whole ? 4 : 3; }
+};
+
+struct Winograd {
+  std::int64_t images, height, width, in;   // of x
+  std::int64_t out_height, out_width, out;  // of z
+  std::int64_t padding;
+  bool relu, pool_relu;
+  bool turned;  // the weights are those of the convolution whose data gradient this is
+  bool pooled;  // with a pool on either side
+
+  TileAxis rows() const { return {out_height, pooled}; }
+  TileAxis columns() const { return {out_width, pooled}; }
+  std::int64_t tiles() const { return images * rows().tiles() * columns().tiles(); }
+  double flops() const {  // of the products; transforms multiply little
+    return 2.0 * static_cast<double>(images * rows().points() * columns().points() * in * out);
+  }
+  // Floats from one position of the transformed weights to the next. Not a power of two: positions
+  // would share lines of the cache.
+  std::int64_t weight_stride() const { return in * padded() + 16; }
+  // The columns of a product: the output channels, rounded up to the narrowest_panel panel.
+  std::int64_t padded() const {
+    return (out + narrowest_panel - 1) / narrowest_panel * narrowest_panel;
+  }
+  // Floats from one tile's channels to the next one's, where tiles are the depth of a product. Not
+  // a multiple of 512 bytes: tiles so far apart share an eighth, or less, of a first-level cache.
+  std::int64_t v_pitch() const { return apart(in); }
+  std::int64_t q_pitch() const { return apart(padded()); }
+  static std::int64_t apart(std::int64_t channels) {
+    return channels % 128 == 0 ? channels + 16 : channels;
+  }
+  Panel panel_of(std::int64_t channel, std::int64_t widest) const {
+    for (std::int64_t begin = 0;;) {
+      std::int64_t columns = widest;
+      while (columns > padded() - begin) columns /= 2;
+      if (channel < begin + columns) return {begin, columns};
+      begin += columns;
+    }
+  }
+};
+
+// Where a tile's outputs are, some of which may be outside of the image.
+struct TilePlace {
+  std::int64_t image, top, left, rows, columns;
+};
+
+// A range of a block's tiles.
+struct TileRange {
+  std::int64_t begin, end;
+};
+
+// One of several parts of the batch's tiles, with the same share of every kind. They are in an
+// order in which the tiles that a position needs are adjacent: those that are short in rows, in
+// neither, in columns, and in both.
+class TileBlock {
+ public:
+  TileBlock(const Winograd& w, std::int64_t block, std::int64_t blocks)
+      : rows_(w.rows()), columns_(w.columns()) {
+    const TileAxis &r = rows_, &c = columns_;
+    kinds_ = {{{r.whole, 0, r.short_ones, c.whole},
+               {0, 0, r.whole, c.whole},
+               {0, c.whole, r.whole, c.short_ones},
+               {r.whole, c.whole, r.short_ones, c.short_ones}}};
+    for (Kind& k : kinds_) {
+      const std::int64_t tiles = w.images * k.rows * k.columns;
+      k.first = tiles * block / blocks;
+      k.begin = count_;
+      count_ += tiles * (block + 1) / blocks - k.first;
+    }
+  }
+
+  std::int64_t count() const { return count_; }
+  // The tiles of the blocks before this one.
+  std::int64_t before() const {
+    std::int64_t tiles = 0;
+    for (const Kind& k : kinds_) tiles += k.first;
+    return tiles;
+  }
+  TilePlace operator[](std::int64_t tile) const {
+    std::size_t kind = 3;
+    while (tile < kinds_[kind].begin) --kind;
+    const Kind& k = kinds_[kind];
+    const std::int64_t i = k.first + tile - k.begin;
+    const std::int64_t row = k.row + i / k.columns % k.rows, column = k.column + i % k.columns;
+    return {i / (k.rows * k.columns), rows_.first_output(row), columns_.first_output(column),
+            rows_.outputs(row), columns_.outputs(column)};
+  }
+  // The tiles that need a product at position p.
+  TileRange at(int p) const {
+    const bool last_row = p / 6 == 5, last_column = p % 6 == 5;
+    return {last_row ? kinds_[1].begin : 0,
+            last_column ? kinds_[2].begin : (last_row ? kinds_[3].begin : count_)};
+  }
+
+  // The most tiles of one of so many blocks.
+  static std::int64_t most(const Winograd& w, std::int64_t blocks) {
+    std::int64_t tiles = 0;
+    for (std::int64_t i = 0; i < blocks; ++i)
+      tiles = std::max(tiles, TileBlock(w, i, blocks).count_);
+    return tiles;
+  }
+
+ private:
+  // In each image a rectangle of tiles from (row, column) on; of the batch's, those from `first` on
+  // are in this block, where they begin at `begin`.
+  struct Kind {
+    std::int64_t row, column, rows, columns, first, begin;
+  };
+  TileAxis rows_, columns_;
+  std::array<Kind, 4> kinds_;
+  std::int64_t count_ = 0;
+};
+
+// Where transforms of tiles are: position p of tile t and channel c is at[c / part * part_stride +
+// p * stride + t * pitch + c % part].
+struct Transforms {
+  float* at;
+  std::int64_t stride, pitch, part, part_stride;
+
+  // One part of the channels after the other, each with all positions of all tiles.
+  static Transforms by_parts(std::int64_t part, std::int64_t tiles, std::int64_t positions) {
+    const std::int64_t stride = tiles * part + 16;
+    return {nullptr, stride, part, part, positions * stride};
+  }
+  std::int64_t floats(std::int64_t channels) const {
+    return (channels + part - 1) / part * part_stride;
+  }
+  std::int64_t end_of_part(std::int64_t begin, std::int64_t channels) const {
+    return channels - begin < part ? channels : begin + part;
+  }
+  // The same, from a tile on.
+  Transforms from(float* workspace, std::int64_t tile) const {
+    return {workspace + tile * pitch, stride, pitch, part, part_stride};
+  }
+};
+
+}  // namespace warpstep::cpu

@@ -1,7 +1,7 @@
-// Winograd's convolution F(4x4, 3x3) over rows of channels: 3x3 kernels with stride 1. A tile of
-// 4x4 outputs takes 36 multiply-adds per pair of channels instead of 144; the transforms of a tile
-// cost about as much as 20 more channels. Bound by arithmetic. The rounding error is about five
-// times that of a direct convolution. Figures and errors: bench/RECORDS.md.
+// Winograd's convolution F(4x4, 3x3) over rows of channels: 3x3 kernels. A tile of 4x4 outputs
+// takes 36 multiply-adds per pair of channels instead of 144; the transforms of a tile cost about
+// as much as 20 more channels. Bound by arithmetic. The rounding error is about five times that of
+// a direct convolution. Figures and errors: bench/RECORDS.md.
 //
 //   forward          z tile = A^T [ (G w G^T) * (B^T x B) ] A, position by position a product over
 //                    the input channels. Blocks of tiles are independent: one thread each
@@ -11,6 +11,10 @@
 // The last tiles of an axis have three outputs where four would leave the image. Then they need no
 // products in the row, or column, of positions for the point at infinity, as it only adds to the
 // fourth output: 14 outputs are 4 + 4 + 3 + 3 and cost 22 points instead of 24.
+//
+// With stride 2, along each axis, the outer taps read the even pixels and the middle tap the odd
+// ones. The former are F(4, 2), of 5 points; the latter multiply each output, 4. A tile takes 81
+// multiply-adds instead of 144, with 36 matrices of weights, as the 4 share theirs.
 //
 // Transformed weights are four times as large as the kernel. A few tiles would spend most of their
 // time on writing and reading them: then a thread takes channels instead of tiles, and transforms
@@ -70,24 +74,27 @@ template <>
 const WinogradLoops<Bf16>& winograd_loops<Bf16> = winograd::avx512::loops<Bf16>;
 
 std::int64_t floats_per_tile(const Winograd& w) {
-  return 36 * (w.v_pitch() + w.padded());
+  return w.positions() * (w.v_pitch() + w.padded());
 }
 
 // Tiles per block: as many as have transforms that stay in a second-level cache, which is half as
 // large on CPUs without AVX-512; where the weights do not stay there, three or four rows of product
-// tiles, as each block reads all weights.
+// tiles, as each block reads all weights. A strided convolution's transforms are twice as large.
 struct BlockLimits {
-  std::int64_t floats, least, of_large_weights;
+  std::int64_t floats, least, of_large_weights, strided;
 };
-constexpr BlockLimits large_cache{96 << 10, 28, 42}, small_cache{48 << 10, 12, 24};
+constexpr BlockLimits large_cache{96 << 10, 28, 42, 14}, small_cache{48 << 10, 12, 24, 12};
+
+std::int64_t tiles_of_block(const Winograd& w, const BlockLimits& limits) {
+  constexpr std::int64_t weights_in_cache = 8192, most = 112;
+  if (w.form != WinogradForm::unit) return limits.strided;
+  if (w.in * w.out > weights_in_cache) return limits.of_large_weights;
+  return std::clamp(limits.floats / floats_per_tile(w), limits.least, most);
+}
 
 // The blocks, as many for each thread.
 std::int64_t blocks_of(const Winograd& w, const BlockLimits& limits, std::int64_t threads) {
-  constexpr std::int64_t weights_in_cache = 8192, most = 112;
-  const std::int64_t tiles =
-      w.in * w.out > weights_in_cache
-          ? limits.of_large_weights
-          : std::clamp(limits.floats / floats_per_tile(w), limits.least, most);
+  const std::int64_t tiles = tiles_of_block(w, limits);
   const std::int64_t blocks = (w.tiles() + tiles - 1) / tiles;
   return (blocks + threads - 1) / threads * threads;
 }
@@ -127,7 +134,7 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   // Of the workspace, which is as large with any instruction set: so memory plans are the same.
   const std::int64_t large_blocks = blocks_of(w, large_cache, threads);
   const std::int64_t block_floats =
-      TileBlock::most(w, large_blocks) * floats_per_tile(w) + std::int64_t{2} * 36 * 16;
+      TileBlock::most(w, large_blocks) * floats_per_tile(w) + 2 * w.positions() * 16;
   const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
     const PlacedOperands<T> on(at, b);
@@ -155,16 +162,17 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
 // Channels of one part of the transforms, where a thread takes channels; tiles of one task.
 constexpr std::int64_t in_part = 64, out_part = 32, tiles_of_task = 8;
 
-// Measured on AVX-512 and AVX2 with 64 to 512 channels and 4 to 512 tiles: bench/RECORDS.md.
-bool takes_channels(std::int64_t in, std::int64_t out, std::int64_t tiles, bool weight_gradient) {
+// `points` are those of all tiles. Measured on AVX-512 and AVX2 with 64 to 512 channels and 4 to
+// 512 tiles: bench/RECORDS.md.
+bool takes_channels(std::int64_t in, std::int64_t out, std::int64_t points, bool weight_gradient) {
   if (in % 16 != 0 || out % 16 != 0 || in < 64 || out < 64) return false;
-  std::int64_t most = 64;
+  std::int64_t most = 64;  // tiles of stride 1
   if (in * out >= 256 * 256)
     most = weight_gradient ? 256 : 128;
   else if (in * out >= 128 * 128)
     most = weight_gradient ? 128 : 96;
   const std::int64_t tasks = (in + in_part - 1) / in_part * ((out + out_part - 1) / out_part);
-  return tiles <= most && (!weight_gradient || tasks >= omp_get_max_threads());
+  return points <= 36 * most && (!weight_gradient || tasks >= omp_get_max_threads());
 }
 
 // The transforms of all tiles first, then each thread's weights and products.
@@ -175,10 +183,11 @@ std::unique_ptr<Kernel> convolution_by_channels(const Winograd& w, Places at) {
   const std::int64_t tasks = (w.out + out_part - 1) / out_part;
   const std::int64_t blocks =
       std::clamp<std::int64_t>(threads / tasks, 1, std::max<std::int64_t>(1, w.tiles() / 8));
-  const auto transforms = Transforms::by_parts(in_part, w.tiles(), 36);
+  const auto transforms = Transforms::by_parts(in_part, w.tiles(), w.positions());
   const std::int64_t v_floats = transforms.floats(w.in);
   const std::int64_t most = TileBlock::most(w, blocks);
-  const std::int64_t scratch_floats = 36 * ((in_part + most) * out_part + 2 * 16);
+  const std::int64_t scratch_floats =
+      36 * (in_part * out_part + 16) + w.positions() * (most * out_part + 16);
   const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
     const PlacedOperands<T> on(at, b);
@@ -210,24 +219,24 @@ std::unique_ptr<Kernel> convolution_by_channels(const Winograd& w, Places at) {
 
 template <class T>
 std::unique_ptr<Kernel> convolution_of(const Winograd& w, Places at) {
-  return takes_channels(w.in, w.out, w.tiles(), false) ? convolution_by_channels<T>(w, at)
-                                                       : convolution<T>(w, at);
+  return takes_channels(w.in, w.out, w.points(), false) ? convolution_by_channels<T>(w, at)
+                                                        : convolution<T>(w, at);
 }
 
 }  // namespace
 
-// Winograd's multiply-adds per pair of channels are 36 for a tile; transforming the weights costs
-// as much as 72 tiles, or 8 where a thread takes channels. A direct convolution has one for each
-// tap inside the image; AVX512_BF16 has twice as many in the same time, but packs more slowly than
-// it multiplies. Measured on AVX-512 and AVX2, from 1x1 to 56x56 pixels and 32 to 512 channels:
-// bench/RECORDS.md.
+// Winograd's multiply-adds per pair of channels are 36 for a tile, or 81 with stride 2;
+// transforming the weights costs as much as 72 tiles of 36, or 8 where a thread takes channels. A
+// direct convolution has one for each tap inside the image; AVX512_BF16 has twice as many in the
+// same time, but packs more slowly than it multiplies. Measured on AVX-512 and AVX2, from 1x1 to
+// 56x56 pixels and 32 to 512 channels: bench/RECORDS.md.
 bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
                     bool weight_gradient) {
   if (dtype == DType::bf16 && bf16_isa() == Bf16Isa::amx) return false;
   const TileAxis rows(z[1], op.pool.has_value()), columns(z[2], op.pool.has_value());
-  const std::int64_t tiles = z[0] * rows.tiles() * columns.tiles();
-  const std::int64_t points = z[0] * rows.points() * columns.points();
-  const bool few_tiles = takes_channels(x[3], op.out, tiles, weight_gradient);
+  const bool strided = op.stride == 2;
+  const std::int64_t points = z[0] * rows.points(strided) * columns.points(strided);
+  const bool few_tiles = takes_channels(x[3], op.out, points, weight_gradient);
   const std::int64_t weights_cost = few_tiles ? 8 : 72;  // tiles
   // Sums of a weight gradient that stay in no cache cost more.
   constexpr std::int64_t large = std::int64_t{1} << 16;
@@ -236,10 +245,15 @@ bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
   const auto taps_inside = [&](std::int64_t in, std::int64_t out) {
     std::int64_t taps = 0;
     for (std::int64_t o = 0; o < out; ++o)
-      for (std::int64_t k = 0; k < 3; ++k) taps += o + k >= op.padding && o + k - op.padding < in;
+      for (std::int64_t k = 0; k < 3; ++k) {
+        const std::int64_t i = o * op.stride + k;
+        taps += i >= op.padding && i - op.padding < in;
+      }
     return taps;
   };
-  return op.kernel == 3 && op.stride == 1 && op.dilation == 1 && op.groups == 1 &&
+  if (strided && (dtype != DType::f32 || op.padding != 1 || op.pool || x[3] < 16 || op.out < 16))
+    return false;
+  return op.kernel == 3 && op.stride <= 2 && op.dilation == 1 && op.groups == 1 &&
          op.padding <= 2 && x[3] >= narrowest_panel && op.out >= narrowest_panel &&
          saving * static_cast<double>(points + 36 * weights_cost) <
              static_cast<double>(z[0] * taps_inside(x[1], z[1]) * taps_inside(x[2], z[2]));
@@ -252,7 +266,7 @@ bool pools_in_winograd(const Conv& op) {
 namespace {
 
 // Of images of shape x that become z.
-Winograd between(const Shape& x, const Shape& z, std::int64_t padding, bool pooled) {
+Winograd between(const Shape& x, const Shape& z, std::int64_t padding, const Conv& op) {
   return {.images = x[0],
           .height = x[1],
           .width = x[2],
@@ -264,13 +278,14 @@ Winograd between(const Shape& x, const Shape& z, std::int64_t padding, bool pool
           .relu = false,
           .pool_relu = false,
           .turned = false,
-          .pooled = pooled};
+          .pooled = op.pool.has_value(),
+          .form = op.stride == 1 ? WinogradForm::unit : WinogradForm::strided};
 }
 
 }  // namespace
 
 std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shape& z, DType dtype) {
-  Winograd w = between(x, z, op.padding, op.pool.has_value());
+  Winograd w = between(x, z, op.padding, op);
   w.relu = op.relu;
   w.pool_relu = op.pool && op.pool->relu;
   const Places at{.bias = op.bias ? 2 : -1, .in_index = -1, .out_index = op.pool ? 1 : -1};
@@ -280,8 +295,12 @@ std::unique_ptr<Kernel> winograd_conv(const Conv& op, const Shape& x, const Shap
 // A convolution of d_z with the kernel turned.
 std::unique_ptr<Kernel> winograd_data_grad(const Conv& op, const Shape& x, const Shape& z,
                                            DType dtype) {
-  Winograd w = between(z, x, 2 - op.padding, op.pool.has_value());
+  Winograd w = between(z, x, 2 - op.padding, op);
   w.turned = true;
+  if (op.stride == 2) {
+    w.form = WinogradForm::strided_gradient;
+    w.padding = 0;
+  }
   const Places at{.bias = -1, .in_index = op.pool ? 2 : -1, .out_index = -1};
   return with_stored(dtype, [&]<class T>() { return convolution_of<T>(w, at); });
 }
@@ -306,8 +325,8 @@ struct TileSums {
   std::int64_t q_stride() const { return chunk * w.q_pitch() + 16; }
   // d_u, v and q of every position; q has one more for the sums of tiles; d_bias, and of one chunk.
   std::int64_t v() const { return 36 * w.weight_stride(); }
-  std::int64_t q() const { return v() + 36 * v_stride(); }
-  std::int64_t bias() const { return q() + 37 * q_stride(); }
+  std::int64_t q() const { return v() + w.positions() * v_stride(); }
+  std::int64_t bias() const { return q() + (w.positions() + 1) * q_stride(); }
   std::int64_t floats() const { return (bias() + 2 * w.out + 15) / 16 * 16; }
 
   template <class T>
@@ -317,17 +336,21 @@ struct TileSums {
                                       {sums + v(), v_stride(), w.v_pitch(), w.in, 0},
                                       {sums + q(), q_stride(), w.q_pitch(), w.out, 0});
   }
-  // Adds a chunk to the sums of input channels [begin, end) of position p.
-  void add(int p, std::int64_t begin, std::int64_t end, const TileBlock& tiles, bool is_first,
-           float* sums) const {
-    const TileRange range = tiles.at(p);
-    winograd_loops<float>.correlate(
-        w, begin, end, sums + v() + p * v_stride() + range.begin * w.v_pitch(),
-        sums + q() + p * q_stride() + range.begin * w.q_pitch(), range.end - range.begin, !is_first,
-        sums + p * w.weight_stride());
+  // Adds a chunk to the sums of input channels [begin, end) of one of the weights' positions.
+  void add(int of_weights, std::int64_t begin, std::int64_t end, const TileBlock& tiles,
+           bool is_first, float* sums) const {
+    for (int p = 0; p < w.positions(); ++p) {
+      if (w.weights_of(p) != of_weights) continue;
+      const TileRange range = tiles.at(p);
+      winograd_loops<float>.correlate(
+          w, begin, end, sums + v() + p * v_stride() + range.begin * w.v_pitch(),
+          sums + q() + p * q_stride() + range.begin * w.q_pitch(), range.end - range.begin,
+          !is_first, sums + of_weights * w.weight_stride());
+      is_first = false;
+    }
   }
   void add_bias(std::int64_t count, bool is_first, float* sums) const {
-    const float* of_tiles = sums + q() + 36 * q_stride();
+    const float* of_tiles = sums + q() + w.positions() * q_stride();
     float *total = sums + bias(), *of_chunk = total + w.out;
     std::fill_n(of_chunk, w.out, 0.0F);
     for (std::int64_t t = 0; t < count; ++t)
@@ -441,8 +464,8 @@ std::unique_ptr<Kernel> weight_grad(const Conv& op, const Winograd& w) {
 template <class T>
 std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& w) {
   const int threads = omp_get_max_threads();
-  const auto of_x = Transforms::by_parts(in_part, w.tiles(), 36);
-  const auto of_z = Transforms::by_parts(out_part, w.tiles(), 37);
+  const auto of_x = Transforms::by_parts(in_part, w.tiles(), w.positions());
+  const auto of_z = Transforms::by_parts(out_part, w.tiles(), w.positions() + 1);
   const std::int64_t ins = (w.in + in_part - 1) / in_part;
   const std::int64_t outs = (w.out + out_part - 1) / out_part;
   const std::int64_t q_at = of_x.floats(w.in), scratch_at = q_at + of_z.floats(w.out);
@@ -467,7 +490,8 @@ std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& 
     }
     if (!bias) return;
     for (std::int64_t o = 0; o < w.out; ++o) {
-      const float* of_tile = q.at + o / out_part * q.part_stride + 36 * q.stride + o % out_part;
+      const float* of_tile =
+          q.at + o / out_part * q.part_stride + w.positions() * q.stride + o % out_part;
       float sum = 0;
       for (std::int64_t t = 0; t < w.tiles(); ++t) sum += of_tile[t * q.pitch];
       as<T>(b.out[1])[o] = rounded_to<T>(sum);
@@ -481,10 +505,10 @@ std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& 
 
 std::unique_ptr<Kernel> winograd_weight_grad(const Conv& op, const Shape& x, const Shape& z,
                                              DType dtype) {
-  const Winograd w = between(x, z, op.padding, op.pool.has_value());
+  const Winograd w = between(x, z, op.padding, op);
   return with_stored(dtype, [&]<class T>() {
-    return takes_channels(w.in, w.out, w.tiles(), true) ? weight_grad_by_channels<T>(op, w)
-                                                        : weight_grad<T>(op, w);
+    return takes_channels(w.in, w.out, w.points(), true) ? weight_grad_by_channels<T>(op, w)
+                                                         : weight_grad<T>(op, w);
   });
 }
 

@@ -15,7 +15,11 @@ struct Panel {
 
 constexpr std::int64_t narrowest_panel = 8;
 
-// The tiles along one axis: `whole` ones with four outputs each, then short ones with three.
+// Which transforms: of a convolution with stride 1, of one with stride 2, or of the latter's data
+// gradient, whose tiles of x are twice as large as those of z.
+enum class WinogradForm : std::uint8_t { unit, strided, strided_gradient };
+
+// The tiles along one axis of z: `whole` ones with four outputs each, then short ones with three.
 struct TileAxis {
   std::int64_t whole, short_ones;
 
@@ -26,7 +30,10 @@ struct TileAxis {
     whole = all - short_ones;
   }
   std::int64_t tiles() const { return whole + short_ones; }
-  std::int64_t points() const { return 6 * whole + 5 * short_ones; }
+  // Of all tiles' products along the axis.
+  std::int64_t points(bool strided) const {
+    return strided ? 9 * whole + 7 * short_ones : 6 * whole + 5 * short_ones;
+  }
   std::int64_t first_output(std::int64_t tile) const {
     return 4 * tile - std::max<std::int64_t>(0, tile - whole);
   }
@@ -40,13 +47,33 @@ struct Winograd {
   bool relu, pool_relu;
   bool turned;  // the weights are those of the convolution whose data gradient this is
   bool pooled;  // with a pool on either side
+  WinogradForm form;
 
-  TileAxis rows() const { return {out_height, pooled}; }
-  TileAxis columns() const { return {out_width, pooled}; }
-  std::int64_t tiles() const { return images * rows().tiles() * columns().tiles(); }
-  double flops() const {  // of the products; transforms multiply little
-    return 2.0 * static_cast<double>(images * rows().points() * columns().points() * in * out);
+  TileAxis rows() const {
+    return {form == WinogradForm::strided_gradient ? height : out_height, pooled};
   }
+  TileAxis columns() const {
+    return {form == WinogradForm::strided_gradient ? width : out_width, pooled};
+  }
+  std::int64_t tiles() const { return images * rows().tiles() * columns().tiles(); }
+  // Multiply-adds for each pair of channels; transforms multiply little.
+  std::int64_t points() const {
+    const bool strided = form != WinogradForm::unit;
+    return images * rows().points(strided) * columns().points(strided);
+  }
+  double flops() const { return 2.0 * static_cast<double>(points() * in * out); }
+  // Positions of a transformed tile, row by row, and how many of them are in a row.
+  int across() const { return form == WinogradForm::unit ? 6 : 9; }
+  int positions() const { return across() * across(); }
+  // Which of the 36 positions of the transformed weights belongs to a tile's position p.
+  int weights_of(int p) const {
+    if (form == WinogradForm::unit) return p;
+    return std::min(p / 9, 5) * 6 + std::min(p % 9, 5);
+  }
+  // Whether no position before p has the same ones.
+  bool is_first_of_weights(int p) const { return p / across() < 6 && p % across() < 6; }
+  // Whether short tiles need no product in this row or column of positions.
+  bool only_in_whole(int i) const { return form == WinogradForm::unit ? i == 5 : i == 4 || i == 8; }
   // Floats from one position of the transformed weights to the next. Not a power of two: positions
   // would share lines of the cache.
   std::int64_t weight_stride() const { return in * padded() + 16; }
@@ -87,7 +114,7 @@ struct TileRange {
 class TileBlock {
  public:
   TileBlock(const Winograd& w, std::int64_t block, std::int64_t blocks)
-      : rows_(w.rows()), columns_(w.columns()) {
+      : w_(w), rows_(w.rows()), columns_(w.columns()) {
     const TileAxis &r = rows_, &c = columns_;
     kinds_ = {{{r.whole, 0, r.short_ones, c.whole},
                {0, 0, r.whole, c.whole},
@@ -119,9 +146,10 @@ class TileBlock {
   }
   // The tiles that need a product at position p.
   TileRange at(int p) const {
-    const bool last_row = p / 6 == 5, last_column = p % 6 == 5;
-    return {last_row ? kinds_[1].begin : 0,
-            last_column ? kinds_[2].begin : (last_row ? kinds_[3].begin : count_)};
+    const bool whole_rows = w_.only_in_whole(p / w_.across());
+    const bool whole_columns = w_.only_in_whole(p % w_.across());
+    return {whole_rows ? kinds_[1].begin : 0,
+            whole_columns ? kinds_[2].begin : (whole_rows ? kinds_[3].begin : count_)};
   }
 
   // The most tiles of one of so many blocks.
@@ -138,6 +166,7 @@ class TileBlock {
   struct Kind {
     std::int64_t row, column, rows, columns, first, begin;
   };
+  const Winograd& w_;
   TileAxis rows_, columns_;
   std::array<Kind, 4> kinds_;
   std::int64_t count_ = 0;

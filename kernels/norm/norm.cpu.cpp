@@ -6,6 +6,8 @@
 // Over several ranks each exchanges two doubles a channel between the two passes, which all combine
 // in the order of the ranks: all have the same bits.
 
+#include <omp.h>
+
 #include <array>
 #include <bit>
 #include <cmath>
@@ -248,6 +250,18 @@ void Norm<T>::use_running_statistics(const Buffers& b) const {
 
 constexpr std::int64_t large_elements = 65536;  // from here on a team is faster than one thread
 
+// Calls body(chunk) for all chunks, each thread from the end of its share: it begins with what the
+// first pass read last, and ends with what the next call reads first.
+template <class Body>
+void for_each_backwards(const NormRows& rows, Body body) {
+#pragma omp parallel if (rows.count() > large_elements)
+  {
+    const std::int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
+    const std::int64_t begin = rows.chunks * thread / threads;
+    for (std::int64_t k = rows.chunks * (thread + 1) / threads; k-- > begin;) body(rows.chunk(k));
+  }
+}
+
 template <class T>
 void run(const Norm<T>& norm, Apply<T> apply, const Buffers& b) {
   const NormRows& rows = norm.rows;
@@ -266,12 +280,10 @@ void run(const Norm<T>& norm, Apply<T> apply, const Buffers& b) {
   }
   float* params = norm.workspace.params_of(b.workspace);
   for (std::int64_t i = 0; i < 3; ++i) repeat(params + i * width, channels, width);
-#pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t k = 0; k < rows.chunks; ++k) {
-    const NormRows::Chunk chunk = rows.chunk(k);
+  for_each_backwards(rows, [&](const NormRows::Chunk& chunk) {
     apply(as<T>(b.in[0]) + chunk.offset, norm.op.add ? as<T>(b.in[5]) + chunk.offset : nullptr,
           as<T>(b.out[0]) + chunk.offset, params, chunk.rows * channels, width);
-  }
+  });
 }
 
 }  // namespace
@@ -480,12 +492,10 @@ void run(const NormGrad<T>& grad, const Buffers& b) {
     grad.finish(b, c, std::min(channels, c + panel));
   if (grad.of_ranks.ranks() > 1) grad.join_ranks(b);
   if (grad.op.gives_shortcut()) operands.d_y = operands.d_shortcut;
-#pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t k = 0; k < rows.chunks; ++k) {
-    const NormRows::Chunk chunk = rows.chunk(k);
+  for_each_backwards(rows, [&](const NormRows::Chunk& chunk) {
     const GradOperands<T> o = operands.at(chunk.offset);
     grad.loops.apply(o.d_y, o.d_y2, o.y, o.x, params, o.d_x, chunk.rows * channels, width);
-  }
+  });
 }
 
 }  // namespace

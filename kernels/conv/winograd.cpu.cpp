@@ -339,15 +339,14 @@ struct TileSums {
   // Adds a chunk to the sums of input channels [begin, end) of one of the weights' positions.
   void add(int of_weights, std::int64_t begin, std::int64_t end, const TileBlock& tiles,
            bool is_first, float* sums) const {
-    for (int p = 0; p < w.positions(); ++p) {
-      if (w.weights_of(p) != of_weights) continue;
+    w.for_positions_of(of_weights, [&](int p) {
       const TileRange range = tiles.at(p);
       winograd_loops<float>.correlate(
           w, begin, end, sums + v() + p * v_stride() + range.begin * w.v_pitch(),
           sums + q() + p * q_stride() + range.begin * w.q_pitch(), range.end - range.begin,
           !is_first, sums + of_weights * w.weight_stride());
       is_first = false;
-    }
+    });
   }
   void add_bias(std::int64_t count, bool is_first, float* sums) const {
     const float* of_tiles = sums + q() + w.positions() * q_stride();

@@ -62,22 +62,31 @@ struct Winograd {
     return images * rows().points(strided) * columns().points(strided);
   }
   double flops() const { return 2.0 * static_cast<double>(points() * in * out); }
-  // Positions of a transformed tile, row by row, and how many of them are in a row.
-  int across() const { return form == WinogradForm::unit ? 6 : 9; }
-  int positions() const { return across() * across(); }
+  // Positions of a transformed tile, row by row.
+  int positions() const { return form == WinogradForm::unit ? 36 : 81; }
   // Which of the 36 positions of the transformed weights belongs to a tile's position p.
   int weights_of(int p) const {
     if (form == WinogradForm::unit) return p;
     return std::min(p / 9, 5) * 6 + std::min(p % 9, 5);
   }
   // Whether no position before p has the same ones.
-  bool is_first_of_weights(int p) const { return p / across() < 6 && p % across() < 6; }
+  bool is_first_of_weights(int p) const { return row_of(p) < 6 && column_of(p) < 6; }
+  // The positions p with those weights.
+  template <class Visit>
+  void for_positions_of(int weights, Visit visit) const {
+    const int row = weights / 6, column = weights % 6;
+    if (form == WinogradForm::unit) return visit(weights);
+    for (int i = row; i < (row < 5 ? row + 1 : 9); ++i)
+      for (int j = column; j < (column < 5 ? column + 1 : 9); ++j) visit(i * 9 + j);
+  }
+  int row_of(int p) const { return form == WinogradForm::unit ? p / 6 : p / 9; }
+  int column_of(int p) const { return form == WinogradForm::unit ? p % 6 : p % 9; }
   // Whether short tiles need no product in this row or column of positions.
   bool only_in_whole(int i) const { return form == WinogradForm::unit ? i == 5 : i == 4 || i == 8; }
   // Floats from one position of the transformed weights to the next. Not a power of two: positions
   // would share lines of the cache.
   std::int64_t weight_stride() const { return in * padded() + 16; }
-  // The columns of a product: the output channels, rounded up to the narrowest_panel panel.
+  // The columns of a product: the output channels, rounded up to the narrowest panel.
   std::int64_t padded() const {
     return (out + narrowest_panel - 1) / narrowest_panel * narrowest_panel;
   }
@@ -139,15 +148,17 @@ class TileBlock {
     std::size_t kind = 3;
     while (tile < kinds_[kind].begin) --kind;
     const Kind& k = kinds_[kind];
-    const std::int64_t i = k.first + tile - k.begin;
-    const std::int64_t row = k.row + i / k.columns % k.rows, column = k.column + i % k.columns;
-    return {i / (k.rows * k.columns), rows_.first_output(row), columns_.first_output(column),
-            rows_.outputs(row), columns_.outputs(column)};
+    const std::int64_t of_kind = k.first + tile - k.begin;
+    const std::int64_t line = of_kind / k.columns, image = line / k.rows;
+    const std::int64_t row = k.row + line - image * k.rows;
+    const std::int64_t column = k.column + of_kind - line * k.columns;
+    return {image, rows_.first_output(row), columns_.first_output(column), rows_.outputs(row),
+            columns_.outputs(column)};
   }
   // The tiles that need a product at position p.
   TileRange at(int p) const {
-    const bool whole_rows = w_.only_in_whole(p / w_.across());
-    const bool whole_columns = w_.only_in_whole(p % w_.across());
+    const bool whole_rows = w_.only_in_whole(w_.row_of(p));
+    const bool whole_columns = w_.only_in_whole(w_.column_of(p));
     return {whole_rows ? kinds_[1].begin : 0,
             whole_columns ? kinds_[2].begin : (whole_rows ? kinds_[3].begin : count_)};
   }

@@ -43,24 +43,27 @@ TEST(Conv, KeepsNaNInItsGroupWithExactMath) {
 // Winograd's weight gradient in several chunks of tiles, whose sums the threads share as they are
 // large, and weights that stay in no cache: too much for the reference, so against products.
 TEST(Conv, AddsLargeWeightGradientsInChunks) {
-  cases::Case c;
-  const Tensor x = cases::input(c, "x", {DType::f32, {86, 6, 6, 352}});
-  conv("conv", x, {.out = 336, .kernel = 3, .padding = 1});
-  c = cases::with_adjoint(std::move(c));
-  const auto run = [&](bool exact_math) {
-    return Trial(c, open_backend("cpu", {.exact_math = exact_math})).run();
-  };
-  const std::vector<Result> ours = run(false), theirs = run(true);
-  ASSERT_EQ(ours.size(), theirs.size());
-  for (std::size_t r = 0; r < ours.size(); ++r)
-    EXPECT_LT(testing_support::relative_difference(ours[r].floats, theirs[r].floats), 1e-5)
-        << ours[r].what;
-  EXPECT_NE(ours[0].floats, theirs[0].floats) << "the same kernel";
+  for (const std::int64_t stride : {1, 2}) {
+    cases::Case c;
+    const Shape shape{86, 6 * stride, 6 * stride, 352};
+    const Tensor x = cases::input(c, "x", {DType::f32, shape});
+    conv("conv", x, {.out = 336, .kernel = 3, .stride = stride, .padding = 1});
+    c = cases::with_adjoint(std::move(c));
+    const auto run = [&](bool exact_math) {
+      return Trial(c, open_backend("cpu", {.threads = 3, .exact_math = exact_math})).run();
+    };
+    const std::vector<Result> ours = run(false), theirs = run(true);
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (std::size_t r = 0; r < ours.size(); ++r)
+      EXPECT_LT(testing_support::relative_difference(ours[r].floats, theirs[r].floats), 1e-5)
+          << ours[r].what << ", stride " << stride;
+    EXPECT_NE(ours[0].floats, theirs[0].floats) << "the same kernel";
+  }
 }
 
-// Winograd's last tiles have three outputs where four would leave the image. Few channels are
-// computed in blocks of tiles, as many images give several of them; many channels in all tiles.
-TEST(Conv, EndsImagesOfEverySizeInWinograd) {
+// Winograd's last tiles have three outputs where four would leave the image. With few channels and
+// many images threads divide the tiles, with many channels and few images the channels.
+TEST(Conv, EndsImagesWithShortTilesInWinograd) {
   const auto backend = open_backend("cpu", {.threads = 3}), ref = open_backend("ref");
   const auto compare = [&](const Type& type, const Conv& op) {
     SCOPED_TRACE(testing::Message() << type.shape[1] << "x" << type.shape[2] << " pixels, padding "
@@ -81,8 +84,9 @@ TEST(Conv, EndsImagesOfEverySizeInWinograd) {
       EXPECT_LT(testing_support::relative_difference(a[r].floats, b[r].floats), 1e-5) << a[r].what;
     }
   };
-  constexpr std::int64_t sizes[] = {3, 5, 6, 7, 9, 10, 12, 14};
-  for (const auto& [pixels, in, out] : {std::array{9000, 16, 24}, std::array{400, 64, 80}})
+  constexpr std::int64_t sizes[] = {3, 5, 6, 7, 9, 10, 11, 12, 13, 14};
+  for (const auto& [pixels, in, out] :
+       {std::array{5000, 17, 20}, std::array{4000, 40, 24}, std::array{250, 128, 144}})
     for (std::size_t i = 0; i < std::size(sizes); ++i) {
       const std::int64_t height = sizes[i], width = sizes[(3 * i + 1) % std::size(sizes)];
       const Type type{DType::f32, {pixels / (height * width), height, width, in}};

@@ -1,6 +1,6 @@
 // Winograd's convolution F(4x4, 3x3) over rows of channels: 3x3 kernels. A tile of 4x4 outputs
 // takes 36 multiply-adds per pair of channels instead of 144; the transforms of a tile cost about
-// as much as 20 more channels. Bound by arithmetic. The rounding error is about five times that of
+// as much as 20 more channels. Bound by arithmetic. The rounding error is two to five times that of
 // a direct convolution. Figures and errors: bench/RECORDS.md.
 //
 //   forward          z tile = A^T [ (G w G^T) * (B^T x B) ] A, position by position a product over
@@ -14,7 +14,8 @@
 //
 // With stride 2, along each axis, the outer taps read the even pixels and the middle tap the odd
 // ones. The former are F(4, 2), of 5 points; the latter multiply each output, 4. A tile takes 81
-// multiply-adds instead of 144, with 36 matrices of weights, as the 4 share theirs.
+// multiply-adds instead of 144, with 36 matrices of weights, as the 4 share theirs. A short tile
+// leaves out the fourth of these, too. It rounds no more than a direct convolution.
 //
 // Transformed weights are four times as large as the kernel. A few tiles would spend most of their
 // time on writing and reading them: then a thread takes channels instead of tiles, and transforms
@@ -131,10 +132,10 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
   const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   const std::int64_t blocks =
       blocks_of(w, cpu_isa() == CpuIsa::avx512 ? large_cache : small_cache, threads);
-  // Of the workspace, which is as large with any instruction set: so memory plans are the same.
-  const std::int64_t large_blocks = blocks_of(w, large_cache, threads);
-  const std::int64_t block_floats =
-      TileBlock::most(w, large_blocks) * floats_per_tile(w) + 2 * w.positions() * 16;
+  // The workspace is as large with any instruction set: so memory plans are the same.
+  const std::int64_t most = std::max(TileBlock::most(w, blocks_of(w, large_cache, threads)),
+                                     TileBlock::most(w, blocks_of(w, small_cache, threads)));
+  const std::int64_t block_floats = most * floats_per_tile(w) + 2 * w.positions() * 16;
   const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
     const PlacedOperands<T> on(at, b);
@@ -229,7 +230,7 @@ std::unique_ptr<Kernel> convolution_of(const Winograd& w, Places at) {
 // transforming the weights costs as much as 72 tiles of 36, or 8 where a thread takes channels. A
 // direct convolution has one for each tap inside the image; AVX512_BF16 has twice as many in the
 // same time, but packs more slowly than it multiplies. Measured on AVX-512 and AVX2, from 1x1 to
-// 56x56 pixels and 32 to 512 channels: bench/RECORDS.md.
+// 112x112 pixels and 16 to 512 channels: bench/RECORDS.md, docs/ABLATIONS.md.
 bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
                     bool weight_gradient) {
   if (dtype == DType::bf16 && bf16_isa() == Bf16Isa::amx) return false;
@@ -253,6 +254,9 @@ bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
   };
   if (strided && (dtype != DType::f32 || op.padding != 1 || op.pool || x[3] < 16 || op.out < 16))
     return false;
+  // Few products of few channels: while the cores' other hardware threads are busy, their
+  // transforms take longer than a direct convolution.
+  if (strided && few_tiles && x[3] * op.out < 128 * 128) return false;
   return op.kernel == 3 && op.stride <= 2 && op.dilation == 1 && op.groups == 1 &&
          op.padding <= 2 && x[3] >= narrowest_panel && op.out >= narrowest_panel &&
          saving * static_cast<double>(points + 36 * weights_cost) <
@@ -336,15 +340,15 @@ struct TileSums {
                                       {sums + v(), v_stride(), w.v_pitch(), w.in, 0},
                                       {sums + q(), q_stride(), w.q_pitch(), w.out, 0});
   }
-  // Adds a chunk to the sums of input channels [begin, end) of one of the weights' positions.
-  void add(int of_weights, std::int64_t begin, std::int64_t end, const TileBlock& tiles,
-           bool is_first, float* sums) const {
-    w.for_positions_of(of_weights, [&](int p) {
+  // Adds a chunk to the sums of input channels [begin, end) of one of the weights' matrices.
+  void add(int matrix, std::int64_t begin, std::int64_t end, const TileBlock& tiles, bool is_first,
+           float* sums) const {
+    w.for_positions_of(matrix, [&](int p) {
       const TileRange range = tiles.at(p);
       winograd_loops<float>.correlate(
           w, begin, end, sums + v() + p * v_stride() + range.begin * w.v_pitch(),
           sums + q() + p * q_stride() + range.begin * w.q_pitch(), range.end - range.begin,
-          !is_first, sums + of_weights * w.weight_stride());
+          !is_first, sums + matrix * w.weight_stride());
       is_first = false;
     });
   }
@@ -388,7 +392,7 @@ void sum_apart(const Sharing& sharing, const WeightOperands<T>& operands, float*
     for (std::int64_t i = 0; i < sharing.chunks; ++i) {
       const TileBlock tiles(s.w, part * sharing.chunks + i, sharing.parts * sharing.chunks);
       s.transform(operands, tiles, {0, tiles.count()}, sums);
-      for (int p = 0; p < 36; ++p) s.add(p, 0, s.w.in, tiles, i == 0, sums);
+      for (int matrix = 0; matrix < 36; ++matrix) s.add(matrix, 0, s.w.in, tiles, i == 0, sums);
       if (operands.bias) s.add_bias(tiles.count(), i == 0, sums);
     }
   }
@@ -401,17 +405,20 @@ void sum_together(const Sharing& sharing, const WeightOperands<T>& operands, flo
   const std::int64_t groups = (s.w.in + channels - 1) / channels;
 #pragma omp parallel
   for (std::int64_t i = 0; i < sharing.chunks; ++i) {
+    const std::int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
     const TileBlock tiles(s.w, i, sharing.chunks);
 #pragma omp for schedule(static)
     for (std::int64_t t = 0; t < tiles.count(); t += tiles_of_task)
       s.transform(operands, tiles, {t, std::min(t + tiles_of_task, tiles.count())}, sums);
-#pragma omp for schedule(static)
-    for (std::int64_t task = 0; task < 36 * groups; ++task) {
-      const std::int64_t c = task % groups * channels;
-      s.add(static_cast<int>(task / groups), c, std::min(s.w.in, c + channels), tiles, i == 0,
-            sums);
-      if (operands.bias && task == 0) s.add_bias(tiles.count(), i == 0, sums);
-    }
+    std::int64_t before = 0;  // products of the tasks before one: some matrices have several
+    for (int matrix = 0; matrix < 36; ++matrix)
+      for (std::int64_t c = 0; c < s.w.in; c += channels) {
+        const std::int64_t owner = before * threads / (groups * s.w.positions());
+        before += s.w.positions_of(matrix);
+        if (owner == thread) s.add(matrix, c, std::min(s.w.in, c + channels), tiles, i == 0, sums);
+      }
+    if (operands.bias && thread == 0) s.add_bias(tiles.count(), i == 0, sums);
+#pragma omp barrier
   }
 }
 

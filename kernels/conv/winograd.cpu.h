@@ -16,10 +16,10 @@ struct Panel {
 constexpr std::int64_t narrowest_panel = 8;
 
 // Which transforms: of a convolution with stride 1, of one with stride 2, or of the latter's data
-// gradient, whose tiles of x are twice as large as those of z.
+// gradient, which has the tiles of what it reads: their results are twice as high and wide.
 enum class WinogradForm : std::uint8_t { unit, strided, strided_gradient };
 
-// The tiles along one axis of z: `whole` ones with four outputs each, then short ones with three.
+// The tiles along one axis: `whole` ones with four outputs each, then short ones with three.
 struct TileAxis {
   std::int64_t whole, short_ones;
 
@@ -41,8 +41,8 @@ struct TileAxis {
 };
 
 struct Winograd {
-  std::int64_t images, height, width, in;   // of x
-  std::int64_t out_height, out_width, out;  // of z
+  std::int64_t images, height, width, in;   // of what the convolution reads
+  std::int64_t out_height, out_width, out;  // of its result
   std::int64_t padding;
   bool relu, pool_relu;
   bool turned;  // the weights are those of the convolution whose data gradient this is
@@ -64,24 +64,30 @@ struct Winograd {
   double flops() const { return 2.0 * static_cast<double>(points() * in * out); }
   // Positions of a transformed tile, row by row.
   int positions() const { return form == WinogradForm::unit ? 36 : 81; }
-  // Which of the 36 positions of the transformed weights belongs to a tile's position p.
-  int weights_of(int p) const {
+  // Which of the 36 matrices of transformed weights belongs to a tile's position p.
+  int matrix_of(int p) const {
     if (form == WinogradForm::unit) return p;
     return std::min(p / 9, 5) * 6 + std::min(p % 9, 5);
   }
-  // Whether no position before p has the same ones.
-  bool is_first_of_weights(int p) const { return row_of(p) < 6 && column_of(p) < 6; }
-  // The positions p with those weights.
+  // Whether no position before p has the same one.
+  bool is_first_of_matrix(int p) const { return row_of(p) < 6 && column_of(p) < 6; }
+  // The positions that a matrix belongs to.
   template <class Visit>
-  void for_positions_of(int weights, Visit visit) const {
-    const int row = weights / 6, column = weights % 6;
-    if (form == WinogradForm::unit) return visit(weights);
+  void for_positions_of(int matrix, Visit visit) const {
+    const int row = matrix / 6, column = matrix % 6;
+    if (form == WinogradForm::unit) return visit(matrix);
     for (int i = row; i < (row < 5 ? row + 1 : 9); ++i)
       for (int j = column; j < (column < 5 ? column + 1 : 9); ++j) visit(i * 9 + j);
   }
+  int positions_of(int matrix) const {
+    int count = 0;
+    for_positions_of(matrix, [&](int) { ++count; });
+    return count;
+  }
   int row_of(int p) const { return form == WinogradForm::unit ? p / 6 : p / 9; }
   int column_of(int p) const { return form == WinogradForm::unit ? p % 6 : p % 9; }
-  // Whether short tiles need no product in this row or column of positions.
+  // Whether short tiles need no product in this row or column of positions: of the point at
+  // infinity, and with stride 2 of the middle tap's fourth output.
   bool only_in_whole(int i) const { return form == WinogradForm::unit ? i == 5 : i == 4 || i == 8; }
   // Floats from one position of the transformed weights to the next. Not a power of two: positions
   // would share lines of the cache.
@@ -107,7 +113,7 @@ struct Winograd {
   }
 };
 
-// Where a tile's outputs are, some of which may be outside of the image.
+// A tile's outputs along both axes, some of which may be outside of the image.
 struct TilePlace {
   std::int64_t image, top, left, rows, columns;
 };
@@ -117,9 +123,9 @@ struct TileRange {
   std::int64_t begin, end;
 };
 
-// One of several parts of the batch's tiles, with the same share of every kind. They are in an
-// order in which the tiles that a position needs are adjacent: those that are short in rows, in
-// neither, in columns, and in both.
+// One of several parts of the batch's tiles, with its share of every kind: what remains of each
+// kind goes to other blocks. They are in an order in which the tiles that a position needs are
+// adjacent: those that are short in rows, in neither, in columns, and in both.
 class TileBlock {
  public:
   TileBlock(const Winograd& w, std::int64_t block, std::int64_t blocks)
@@ -129,11 +135,15 @@ class TileBlock {
                {0, 0, r.whole, c.whole},
                {0, c.whole, r.whole, c.short_ones},
                {r.whole, c.whole, r.short_ones, c.short_ones}}};
-    for (Kind& k : kinds_) {
-      const std::int64_t tiles = w.images * k.rows * k.columns;
-      k.first = tiles * block / blocks;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      Kind& k = kinds_[i];
+      const std::int64_t phase = static_cast<std::int64_t>(i) * blocks / 4;
+      const auto first_of = [&](std::int64_t b) {
+        return (w.images * k.rows * k.columns * b + phase) / blocks;
+      };
+      k.first = first_of(block);
       k.begin = count_;
-      count_ += tiles * (block + 1) / blocks - k.first;
+      count_ += first_of(block + 1) - k.first;
     }
   }
 

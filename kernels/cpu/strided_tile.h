@@ -16,6 +16,7 @@ struct StridedTile {
   float* c;
   std::int64_t c_row, depth;
   bool accumulate;
+  bool c_is_far = false;  // from the core: asks for c's rows before they are added to
 };
 
 }  // namespace warpstep::cpu

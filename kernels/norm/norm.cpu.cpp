@@ -250,15 +250,19 @@ void Norm<T>::use_running_statistics(const Buffers& b) const {
 
 constexpr std::int64_t large_elements = 65536;  // from here on a team is faster than one thread
 
-// Calls body(chunk) for all chunks, each thread from the end of its share: it begins with what the
-// first pass read last, and ends with what the next call reads first.
+// Calls body(chunk) for all chunks: each thread for those of its share, in order or from its end.
+// The pass that writes the result goes from the end: in training it begins with what the first pass
+// read last, and it ends with what the next call reads first.
+enum class ChunkOrder : std::uint8_t { forwards, backwards };
 template <class Body>
-void for_each_backwards(const NormRows& rows, Body body) {
+void for_each_chunk(const NormRows& rows, ChunkOrder order, Body body) {
 #pragma omp parallel if (rows.count() > large_elements)
   {
     const std::int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
     const std::int64_t begin = rows.chunks * thread / threads;
-    for (std::int64_t k = rows.chunks * (thread + 1) / threads; k-- > begin;) body(rows.chunk(k));
+    const std::int64_t end = rows.chunks * (thread + 1) / threads;
+    for (std::int64_t k = begin; k < end; ++k)
+      body(rows.chunk(order == ChunkOrder::forwards ? k : begin + end - 1 - k));
   }
 }
 
@@ -269,8 +273,8 @@ void run(const Norm<T>& norm, Apply<T> apply, const Buffers& b) {
   const bool large = rows.count() > large_elements;
   if (norm.op.training) {
     norm.of_ranks.require_job();
-#pragma omp parallel for schedule(static) if (large)
-    for (std::int64_t k = 0; k < rows.chunks; ++k) norm.sum_chunk(b, rows.chunk(k));
+    for_each_chunk(rows, ChunkOrder::forwards,
+                   [&](const NormRows::Chunk& chunk) { norm.sum_chunk(b, chunk); });
 #pragma omp parallel for schedule(static) if (large)
     for (std::int64_t c = 0; c < channels; c += panel)
       norm.finish(b, c, std::min(channels, c + panel));
@@ -280,7 +284,7 @@ void run(const Norm<T>& norm, Apply<T> apply, const Buffers& b) {
   }
   float* params = norm.workspace.params_of(b.workspace);
   for (std::int64_t i = 0; i < 3; ++i) repeat(params + i * width, channels, width);
-  for_each_backwards(rows, [&](const NormRows::Chunk& chunk) {
+  for_each_chunk(rows, ChunkOrder::backwards, [&](const NormRows::Chunk& chunk) {
     apply(as<T>(b.in[0]) + chunk.offset, norm.op.add ? as<T>(b.in[5]) + chunk.offset : nullptr,
           as<T>(b.out[0]) + chunk.offset, params, chunk.rows * channels, width);
   });
@@ -485,14 +489,14 @@ void run(const NormGrad<T>& grad, const Buffers& b) {
   GradOperands<T> operands = grad_operands<T>(grad.op, b);
   float* params = grad.workspace.params_of(b.workspace);
   for (std::int64_t c = 0; c < width; ++c) params[c] = as<float>(b.in[3])[c % channels];
-#pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t k = 0; k < rows.chunks; ++k) grad.sum_chunk(b, operands, rows.chunk(k));
+  for_each_chunk(rows, ChunkOrder::forwards,
+                 [&](const NormRows::Chunk& chunk) { grad.sum_chunk(b, operands, chunk); });
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t c = 0; c < channels; c += panel)
     grad.finish(b, c, std::min(channels, c + panel));
   if (grad.of_ranks.ranks() > 1) grad.join_ranks(b);
   if (grad.op.gives_shortcut()) operands.d_y = operands.d_shortcut;
-  for_each_backwards(rows, [&](const NormRows::Chunk& chunk) {
+  for_each_chunk(rows, ChunkOrder::backwards, [&](const NormRows::Chunk& chunk) {
     const GradOperands<T> o = operands.at(chunk.offset);
     grad.loops.apply(o.d_y, o.d_y2, o.y, o.x, params, o.d_x, chunk.rows * channels, width);
   });

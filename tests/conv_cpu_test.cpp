@@ -61,29 +61,44 @@ TEST(Conv, AddsLargeWeightGradientsInChunks) {
   }
 }
 
+// A convolution and its gradients as the reference computes them, and all by Winograd's kernels.
+void expect_winograd(const Type& type, const Conv& op, const std::string& form = "winograd") {
+  static const auto backend = open_backend("cpu", {.threads = 3}), ref = open_backend("ref");
+  SCOPED_TRACE(testing::Message() << type.text() << ", padding " << op.padding
+                                  << (op.pool ? ", pool" : ""));
+  cases::Case c;
+  conv("conv", cases::input(c, "x", type), op);
+  c = cases::with_adjoint(std::move(c));
+  Trial ours(c, backend);
+  for (const Call& call : ours.program().calls()) {
+    const std::string kernel = call.kernel->implementation();
+    if (!call.title.starts_with("conv/conv")) continue;
+    EXPECT_TRUE(kernel.starts_with(form)) << call.title << ": " << kernel;
+  }
+  const std::vector<Result> b = Trial(c, ref).run(), a = ours.run_beside(b);
+  ASSERT_LE(a.size(), b.size());
+  for (std::size_t r = 0; r < a.size(); ++r) {
+    ASSERT_EQ(a[r].what, b[r].what);
+    EXPECT_LT(testing_support::relative_difference(a[r].floats, b[r].floats), 1e-5) << a[r].what;
+  }
+}
+
+// An image of 2x2 pixels is one tile. Threads divide the tiles, or with 64 or more channels of a
+// multiple of 16 the channels; the weight gradient's sums are each thread's own, or all threads'.
+TEST(Conv, ComputesTinyImagesInWinograd) {
+  for (const auto& [images, in, out] :
+       {std::array{6, 16, 16}, std::array{900, 17, 40}, std::array{37, 80, 64},
+        std::array{130, 264, 200}, std::array{25, 640, 500}})
+    for (const bool bias : {false, true})
+      expect_winograd(
+          {DType::f32, {images, 2, 2, in}},
+          {.out = out, .kernel = 3, .padding = 1, .bias = bias, .relu = bias && in == 17},
+          "winograd 2x2");
+}
+
 // Winograd's last tiles have three outputs where four would leave the image. With few channels and
 // many images threads divide the tiles, with many channels and few images the channels.
 TEST(Conv, EndsImagesWithShortTilesInWinograd) {
-  const auto backend = open_backend("cpu", {.threads = 3}), ref = open_backend("ref");
-  const auto compare = [&](const Type& type, const Conv& op) {
-    SCOPED_TRACE(testing::Message() << type.shape[1] << "x" << type.shape[2] << " pixels, padding "
-                                    << op.padding << (op.pool ? ", pool" : ""));
-    cases::Case c;
-    conv("conv", cases::input(c, "x", type), op);
-    c = cases::with_adjoint(std::move(c));
-    Trial ours(c, backend);
-    for (const Call& call : ours.program().calls()) {
-      const std::string kernel = call.kernel->implementation();
-      if (!call.title.starts_with("conv/")) continue;
-      EXPECT_TRUE(kernel.starts_with("winograd")) << call.title << ": " << kernel;
-    }
-    const std::vector<Result> b = Trial(c, ref).run(), a = ours.run_beside(b);
-    ASSERT_LE(a.size(), b.size());
-    for (std::size_t r = 0; r < a.size(); ++r) {
-      ASSERT_EQ(a[r].what, b[r].what);
-      EXPECT_LT(testing_support::relative_difference(a[r].floats, b[r].floats), 1e-5) << a[r].what;
-    }
-  };
   constexpr std::int64_t sizes[] = {3, 5, 6, 7, 9, 10, 11, 12, 13, 14};
   for (const auto& [pixels, in, out] :
        {std::array{5000, 17, 20}, std::array{4000, 40, 24}, std::array{250, 128, 144}})
@@ -91,16 +106,16 @@ TEST(Conv, EndsImagesWithShortTilesInWinograd) {
       const std::int64_t height = sizes[i], width = sizes[(3 * i + 1) % std::size(sizes)];
       const Type type{DType::f32, {pixels / (height * width), height, width, in}};
       Conv op{.out = out, .kernel = 3, .padding = 1, .bias = true};
-      compare(type, op);
+      expect_winograd(type, op);
       op.padding = i % 2 == 0 ? 2 : 0;
-      if (std::min(height, width) > 3) compare(type, op);
+      if (std::min(height, width) > 3) expect_winograd(type, op);
       op.padding = 1;
       op.pool = MaxPool{.window = 2, .stride = 2, .padding = 0};
-      compare(type, op);
+      expect_winograd(type, op);
       op.pool.reset();
       op.stride = 2;
       const Shape larger{type.shape[0], 2 * height - 1, 2 * width, in};
-      if (std::min(height, width) > 5) compare({DType::f32, larger}, op);
+      if (std::min(height, width) > 5) expect_winograd({DType::f32, larger}, op);
     }
 }
 

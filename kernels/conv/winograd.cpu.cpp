@@ -17,6 +17,11 @@
 // multiply-adds instead of 144, with 36 matrices of weights, as the 4 share theirs. A short tile
 // leaves out the fourth of these, too. It rounds no more than a direct convolution.
 //
+// Of an image of 2x2 pixels with padding, two taps reach each output along an axis:
+//   z0 = w1 x0 + w2 x1 = w1 (x0 + x1) + (w2 - w1) x1
+//   z1 = w0 x0 + w1 x1 = w1 (x0 + x1) + (w0 - w1) x0
+// Three products along each axis instead of four: 9 multiply-adds instead of 16.
+//
 // Transformed weights are four times as large as the kernel. A few tiles would spend most of their
 // time on writing and reading them: then a thread takes channels instead of tiles, and transforms
 // the part of the weights that it needs next, or finishes its part of their gradient, in its cache.
@@ -88,7 +93,7 @@ constexpr BlockLimits large_cache{96 << 10, 28, 42, 14}, small_cache{48 << 10, 1
 
 std::int64_t tiles_of_block(const Winograd& w, const BlockLimits& limits) {
   constexpr std::int64_t weights_in_cache = 8192, most = 112;
-  if (w.form != WinogradForm::unit) return limits.strided;
+  if (w.across() == 9) return limits.strided;
   if (w.in * w.out > weights_in_cache) return limits.of_large_weights;
   return std::clamp(limits.floats / floats_per_tile(w), limits.least, most);
 }
@@ -100,8 +105,9 @@ std::int64_t blocks_of(const Winograd& w, const BlockLimits& limits, std::int64_
   return (blocks + threads - 1) / threads * threads;
 }
 
-std::string implementation() {
-  return fmt::format("winograd 4x4, {}", name(cpu_isa()));
+std::string implementation(const Winograd& w) {
+  return fmt::format("winograd {}, {}", w.form == WinogradForm::tiny ? "2x2" : "4x4",
+                     name(cpu_isa()));
 }
 
 // Where a convolution's operands are: an index is -1 without a pool.
@@ -128,7 +134,7 @@ struct PlacedOperands {
 // u first, then a block for each thread.
 template <class T>
 std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
-  const std::int64_t u_floats = 36 * w.weight_stride();
+  const std::int64_t u_floats = w.weight_floats();
   const int threads = omp_get_max_threads();  // of the workspace, whichever thread enqueues
   const std::int64_t blocks =
       blocks_of(w, cpu_isa() == CpuIsa::avx512 ? large_cache : small_cache, threads);
@@ -156,7 +162,7 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
       }
     }
   };
-  return host_kernel(implementation(), run, idx(u_floats + threads * block_floats) * sizeof(float),
+  return host_kernel(implementation(w), run, idx(u_floats + threads * block_floats) * sizeof(float),
                      w.flops());
 }
 
@@ -188,7 +194,7 @@ std::unique_ptr<Kernel> convolution_by_channels(const Winograd& w, Places at) {
   const std::int64_t v_floats = transforms.floats(w.in);
   const std::int64_t most = TileBlock::most(w, blocks);
   const std::int64_t scratch_floats =
-      36 * (in_part * out_part + 16) + w.positions() * (most * out_part + 16);
+      w.matrices() * (in_part * out_part + 16) + w.positions() * (most * out_part + 16);
   const auto run = [=, zeros = std::vector<T>(idx(w.in))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
     const PlacedOperands<T> on(at, b);
@@ -214,7 +220,7 @@ std::unique_ptr<Kernel> convolution_by_channels(const Winograd& w, Places at) {
       }
     }
   };
-  return host_kernel(implementation(), run,
+  return host_kernel(implementation(w), run,
                      idx(v_floats + threads * scratch_floats) * sizeof(float), w.flops());
 }
 
@@ -226,19 +232,31 @@ std::unique_ptr<Kernel> convolution_of(const Winograd& w, Places at) {
 
 }  // namespace
 
-// Winograd's multiply-adds per pair of channels are 36 for a tile, or 81 with stride 2;
-// transforming the weights costs as much as 72 tiles of 36, or 8 where a thread takes channels. A
-// direct convolution has one for each tap inside the image; AVX512_BF16 has twice as many in the
-// same time, but packs more slowly than it multiplies. Measured on AVX-512 and AVX2, from 1x1 to
-// 112x112 pixels and 16 to 512 channels: bench/RECORDS.md, docs/ABLATIONS.md.
+namespace {
+
+WinogradForm form_of(const Conv& op, const Shape& x) {
+  if (op.stride == 2) return WinogradForm::strided;
+  const bool tiny = x[1] == 2 && x[2] == 2 && op.padding == 1 && !op.pool;
+  return tiny ? WinogradForm::tiny : WinogradForm::unit;
+}
+
+}  // namespace
+
+// Winograd's multiply-adds per pair of channels are 36 for a tile, 81 with stride 2, 9 of 2x2
+// pixels; transforming the weights costs as much as 72 tiles of 36, 8 where a thread takes
+// channels, or 1 where they are only added. A direct convolution has one for each tap inside the
+// image; AVX512_BF16 has twice as many in the same time, but packs more slowly than it multiplies.
+// Measured on AVX-512 and AVX2, from 1x1 to 112x112 pixels and 16 to 512 channels:
+// bench/RECORDS.md, docs/ABLATIONS.md.
 bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
                     bool weight_gradient) {
   if (dtype == DType::bf16 && bf16_isa() == Bf16Isa::amx) return false;
-  const TileAxis rows(z[1], op.pool.has_value()), columns(z[2], op.pool.has_value());
-  const bool strided = op.stride == 2;
-  const std::int64_t points = z[0] * rows.points(strided) * columns.points(strided);
+  const WinogradForm form = form_of(op, x);
+  const bool unit = form == WinogradForm::unit, strided = form == WinogradForm::strided;
+  const TileAxis rows(z[1], form, op.pool.has_value()), columns(z[2], form, op.pool.has_value());
+  const std::int64_t points = z[0] * rows.points(form) * columns.points(form);
   const bool few_tiles = takes_channels(x[3], op.out, points, weight_gradient);
-  const std::int64_t weights_cost = few_tiles ? 8 : 72;  // tiles
+  const std::int64_t weights_cost = form == WinogradForm::tiny ? 1 : few_tiles ? 8 : 72;  // tiles
   // Sums of a weight gradient that stay in no cache cost more.
   constexpr std::int64_t large = std::int64_t{1} << 16;
   const bool large_sums = weight_gradient && !few_tiles && x[3] * op.out >= large;
@@ -252,8 +270,8 @@ bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
       }
     return taps;
   };
-  if (strided && (dtype != DType::f32 || op.padding != 1 || op.pool || x[3] < 16 || op.out < 16))
-    return false;
+  if (strided && (op.padding != 1 || op.pool)) return false;
+  if (!unit && (dtype != DType::f32 || x[3] < 16 || op.out < 16)) return false;
   // Few products of few channels: while the cores' other hardware threads are busy, their
   // transforms take longer than a direct convolution.
   if (strided && few_tiles && x[3] * op.out < 128 * 128) return false;
@@ -269,8 +287,9 @@ bool pools_in_winograd(const Conv& op) {
 
 namespace {
 
-// Of images of shape x that become z.
+// Of images of shape x that become z. A tiny image's tile has no padding.
 Winograd between(const Shape& x, const Shape& z, std::int64_t padding, const Conv& op) {
+  const WinogradForm form = form_of(op, x);
   return {.images = x[0],
           .height = x[1],
           .width = x[2],
@@ -278,12 +297,12 @@ Winograd between(const Shape& x, const Shape& z, std::int64_t padding, const Con
           .out_height = z[1],
           .out_width = z[2],
           .out = z[3],
-          .padding = padding,
+          .padding = form == WinogradForm::tiny ? 0 : padding,
           .relu = false,
           .pool_relu = false,
           .turned = false,
           .pooled = op.pool.has_value(),
-          .form = op.stride == 1 ? WinogradForm::unit : WinogradForm::strided};
+          .form = form};
 }
 
 }  // namespace
@@ -328,7 +347,7 @@ struct TileSums {
   std::int64_t v_stride() const { return chunk * w.v_pitch() + 16; }
   std::int64_t q_stride() const { return chunk * w.q_pitch() + 16; }
   // d_u, v and q of every position; q has one more for the sums of tiles; d_bias, and of one chunk.
-  std::int64_t v() const { return 36 * w.weight_stride(); }
+  std::int64_t v() const { return w.weight_floats(); }
   std::int64_t q() const { return v() + w.positions() * v_stride(); }
   std::int64_t bias() const { return q() + (w.positions() + 1) * q_stride(); }
   std::int64_t floats() const { return (bias() + 2 * w.out + 15) / 16 * 16; }
@@ -374,7 +393,7 @@ struct Sharing {
   Sharing(const Winograd& w, std::int64_t threads) : sums{w, 0} {
     constexpr std::int64_t of_thread = 256 << 10, of_all = 8 << 20, least = 48, most = 256;
     std::int64_t limit = std::clamp(of_thread / floats_per_tile(w), least, most);
-    if (threads * 36 * w.weight_stride() <= of_all)
+    if (threads * w.weight_floats() <= of_all)
       parts = std::min(threads, w.tiles());
     else
       limit = std::clamp(of_all / floats_per_tile(w), least, std::max(most, threads * limit));
@@ -392,7 +411,8 @@ void sum_apart(const Sharing& sharing, const WeightOperands<T>& operands, float*
     for (std::int64_t i = 0; i < sharing.chunks; ++i) {
       const TileBlock tiles(s.w, part * sharing.chunks + i, sharing.parts * sharing.chunks);
       s.transform(operands, tiles, {0, tiles.count()}, sums);
-      for (int matrix = 0; matrix < 36; ++matrix) s.add(matrix, 0, s.w.in, tiles, i == 0, sums);
+      for (int matrix = 0; matrix < s.w.matrices(); ++matrix)
+        s.add(matrix, 0, s.w.in, tiles, i == 0, sums);
       if (operands.bias) s.add_bias(tiles.count(), i == 0, sums);
     }
   }
@@ -411,7 +431,7 @@ void sum_together(const Sharing& sharing, const WeightOperands<T>& operands, flo
     for (std::int64_t t = 0; t < tiles.count(); t += tiles_of_task)
       s.transform(operands, tiles, {t, std::min(t + tiles_of_task, tiles.count())}, sums);
     std::int64_t before = 0;  // products of the tasks before one: some matrices have several
-    for (int matrix = 0; matrix < 36; ++matrix)
+    for (int matrix = 0; matrix < s.w.matrices(); ++matrix)
       for (std::int64_t c = 0; c < s.w.in; c += channels) {
         const std::int64_t owner = before * threads / (groups * s.w.positions());
         before += s.w.positions_of(matrix);
@@ -426,7 +446,7 @@ void sum_together(const Sharing& sharing, const WeightOperands<T>& operands, flo
 void add_parts(const Sharing& sharing, std::int64_t begin, std::int64_t end, float* workspace) {
   const TileSums& s = sharing.sums;
   for (std::int64_t part = 1; part < sharing.parts; ++part)
-    for (std::int64_t p = 0; p < 36; ++p) {
+    for (std::int64_t p = 0; p < s.w.matrices(); ++p) {
       float* to = workspace + p * s.w.weight_stride();
       const float* from = to + part * s.floats();
       for (std::int64_t i = begin * s.w.padded(); i < end * s.w.padded(); ++i) to[i] += from[i];
@@ -462,7 +482,7 @@ std::unique_ptr<Kernel> weight_grad(const Conv& op, const Winograd& w) {
       as<T>(b.out[1])[o] = rounded_to<T>(sum);
     }
   };
-  return host_kernel(implementation(), run,
+  return host_kernel(implementation(w), run,
                      idx(sharing.parts * sharing.sums.floats()) * sizeof(float), w.flops());
 }
 
@@ -475,7 +495,7 @@ std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& 
   const std::int64_t ins = (w.in + in_part - 1) / in_part;
   const std::int64_t outs = (w.out + out_part - 1) / out_part;
   const std::int64_t q_at = of_x.floats(w.in), scratch_at = q_at + of_z.floats(w.out);
-  constexpr std::int64_t scratch_floats = 36 * (in_part * out_part + 16);
+  const std::int64_t scratch_floats = w.matrices() * (in_part * out_part + 16);
   const auto run = [=, bias = op.bias, pooled = op.pool.has_value(),
                     zeros = std::vector<T>(idx(std::max(w.in, w.out)))](const Buffers& b) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
@@ -503,7 +523,7 @@ std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& 
       as<T>(b.out[1])[o] = rounded_to<T>(sum);
     }
   };
-  return host_kernel(implementation(), run,
+  return host_kernel(implementation(w), run,
                      idx(scratch_at + threads * scratch_floats) * sizeof(float), w.flops());
 }
 

@@ -15,24 +15,32 @@ struct Panel {
 
 constexpr std::int64_t narrowest_panel = 8;
 
-// Which transforms: of a convolution with stride 1, of one with stride 2, or of the latter's data
-// gradient, which has the tiles of what it reads: their results are twice as high and wide.
-enum class WinogradForm : std::uint8_t { unit, strided, strided_gradient };
+// Which transforms: of a convolution with stride 1; of one whose images are 2x2 pixels, each a
+// tile; of one with stride 2, or of the latter's data gradient, which has the tiles of what it
+// reads: their results are twice as high and wide.
+enum class WinogradForm : std::uint8_t { unit, tiny, strided, strided_gradient };
 
-// The tiles along one axis: `whole` ones with four outputs each, then short ones with three.
+// Positions of a transformed tile along an axis.
+inline int positions_across(WinogradForm form) {
+  return form == WinogradForm::tiny ? 3 : form == WinogradForm::unit ? 6 : 9;
+}
+
+// The tiles along one axis: `whole` ones with four outputs each, or all of a tiny image's, then
+// short ones with three.
 struct TileAxis {
   std::int64_t whole, short_ones;
 
   // A pool's windows begin with even outputs: then no tile follows a short one.
-  TileAxis(std::int64_t outputs, bool pooled) {
+  TileAxis(std::int64_t outputs, WinogradForm form, bool pooled) {
     const std::int64_t all = (outputs + 3) / 4;
-    short_ones = std::min(4 * all - outputs, pooled ? 1 : all);
+    short_ones = form == WinogradForm::tiny ? 0 : std::min(4 * all - outputs, pooled ? 1 : all);
     whole = all - short_ones;
   }
   std::int64_t tiles() const { return whole + short_ones; }
   // Of all tiles' products along the axis.
-  std::int64_t points(bool strided) const {
-    return strided ? 9 * whole + 7 * short_ones : 6 * whole + 5 * short_ones;
+  std::int64_t points(WinogradForm form) const {
+    const int across = positions_across(form);
+    return across * whole + (across < 9 ? 5 : 7) * short_ones;
   }
   std::int64_t first_output(std::int64_t tile) const {
     return 4 * tile - std::max<std::int64_t>(0, tile - whole);
@@ -50,48 +58,50 @@ struct Winograd {
   WinogradForm form;
 
   TileAxis rows() const {
-    return {form == WinogradForm::strided_gradient ? height : out_height, pooled};
+    return {form == WinogradForm::strided_gradient ? height : out_height, form, pooled};
   }
   TileAxis columns() const {
-    return {form == WinogradForm::strided_gradient ? width : out_width, pooled};
+    return {form == WinogradForm::strided_gradient ? width : out_width, form, pooled};
   }
   std::int64_t tiles() const { return images * rows().tiles() * columns().tiles(); }
   // Multiply-adds for each pair of channels; transforms multiply little.
-  std::int64_t points() const {
-    const bool strided = form != WinogradForm::unit;
-    return images * rows().points(strided) * columns().points(strided);
-  }
+  std::int64_t points() const { return images * rows().points(form) * columns().points(form); }
   double flops() const { return 2.0 * static_cast<double>(points() * in * out); }
   // Positions of a transformed tile, row by row.
-  int positions() const { return form == WinogradForm::unit ? 36 : 81; }
-  // Which of the 36 matrices of transformed weights belongs to a tile's position p.
+  int across() const { return positions_across(form); }
+  int positions() const { return across() * across(); }
+  int row_of(int p) const {  // divided by constants: blocks of few channels spend time here
+    return form == WinogradForm::unit ? p / 6 : form == WinogradForm::tiny ? p / 3 : p / 9;
+  }
+  int column_of(int p) const { return p - row_of(p) * across(); }
+  // Matrices of transformed weights. With stride 2 the last one of an axis belongs to four
+  // positions.
+  int matrices_across() const { return std::min(across(), 6); }
+  int matrices() const { return matrices_across() * matrices_across(); }
   int matrix_of(int p) const {
-    if (form == WinogradForm::unit) return p;
-    return std::min(p / 9, 5) * 6 + std::min(p % 9, 5);
+    return std::min(row_of(p), 5) * matrices_across() + std::min(column_of(p), 5);
   }
   // Whether no position before p has the same one.
   bool is_first_of_matrix(int p) const { return row_of(p) < 6 && column_of(p) < 6; }
   // The positions that a matrix belongs to.
   template <class Visit>
   void for_positions_of(int matrix, Visit visit) const {
-    const int row = matrix / 6, column = matrix % 6;
-    if (form == WinogradForm::unit) return visit(matrix);
-    for (int i = row; i < (row < 5 ? row + 1 : 9); ++i)
-      for (int j = column; j < (column < 5 ? column + 1 : 9); ++j) visit(i * 9 + j);
+    const int row = matrix / matrices_across(), column = matrix % matrices_across();
+    for (int i = row; i < (row < 5 ? row + 1 : across()); ++i)
+      for (int j = column; j < (column < 5 ? column + 1 : across()); ++j) visit(i * across() + j);
   }
   int positions_of(int matrix) const {
     int count = 0;
     for_positions_of(matrix, [&](int) { ++count; });
     return count;
   }
-  int row_of(int p) const { return form == WinogradForm::unit ? p / 6 : p / 9; }
-  int column_of(int p) const { return form == WinogradForm::unit ? p % 6 : p % 9; }
   // Whether short tiles need no product in this row or column of positions: of the point at
   // infinity, and with stride 2 of the middle tap's fourth output.
-  bool only_in_whole(int i) const { return form == WinogradForm::unit ? i == 5 : i == 4 || i == 8; }
+  bool only_in_whole(int i) const { return across() < 9 ? i == 5 : i == 4 || i == 8; }
   // Floats from one position of the transformed weights to the next. Not a power of two: positions
   // would share lines of the cache.
   std::int64_t weight_stride() const { return in * padded() + 16; }
+  std::int64_t weight_floats() const { return matrices() * weight_stride(); }
   // The columns of a product: the output channels, rounded up to the narrowest panel.
   std::int64_t padded() const {
     return (out + narrowest_panel - 1) / narrowest_panel * narrowest_panel;

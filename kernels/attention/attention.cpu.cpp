@@ -289,9 +289,11 @@ class HeadKernel {
   // Calls run(task, scratch) for every head of every sequence.
   template <class Run>
   void for_heads(void* workspace, std::int64_t floats, Run run) const {
-#pragma omp parallel for schedule(static) num_threads(threads_) if (rows_.tasks() > 1)
-    for (std::int64_t task = 0; task < rows_.tasks(); ++task)
+    SharedTasks tasks(rows_.tasks(), threads_);
+#pragma omp parallel num_threads(threads_) if (rows_.tasks() > 1)
+    tasks.take([&](std::int64_t task) {
       run(task, as<float>(workspace) + omp_get_thread_num() * floats);
+    });
   }
 
   Attention op_;

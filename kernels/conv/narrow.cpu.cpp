@@ -138,12 +138,12 @@ std::unique_ptr<Kernel> conv_of(const Narrow& s) {
           packed[(panel * taps + k) * width + o] =
               begin + o < op.out ? as_float(weight[(begin + o) * taps + k]) : 0;
     }
+    SharedTasks rows(s.rows(), threads);
 #pragma omp parallel num_threads(threads)
     {
       float* scratch = added + bias + omp_get_thread_num() * share;
       std::fill_n(scratch, s.lines_floats(), 0.0F);
-#pragma omp for schedule(static)
-      for (std::int64_t row = 0; row < s.rows(); ++row) {
+      rows.take([&](std::int64_t row) {
         const Narrow::Lines lines = s.lines(as<T>(b.in[0]), row, scratch);
         T* z = as<T>(b.out[0]) + row * s.z_row();
         float* floats = scratch + s.lines_floats();
@@ -152,7 +152,7 @@ std::unique_ptr<Kernel> conv_of(const Narrow& s) {
                                    packed, added, floats, op.out, 0, op.relu},
                                   s.out_width, op.out, width);
         if constexpr (!std::is_same_v<T, float>) convert_row(floats, s.z_row(), z);
-      }
+      });
     }
   };
   return host_kernel(implementation(), run, idx(weights + bias + threads * share) * sizeof(float));

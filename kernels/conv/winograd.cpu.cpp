@@ -147,19 +147,19 @@ std::unique_ptr<Kernel> convolution(const Winograd& w, Places at) {
     const PlacedOperands<T> on(at, b);
     auto* u = as<float>(b.workspace);
     constexpr std::int64_t channels = 32;  // of one task
+    SharedTasks tasks(blocks, threads);
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
       for (std::int64_t o = 0; o < w.out; o += channels)
         loops.prepare_weights(w, on.weight, o, std::min(w.out, o + channels), u);
       float* scratch = u + u_floats + omp_get_thread_num() * block_floats;
-#pragma omp for schedule(static)
-      for (std::int64_t i = 0; i < blocks; ++i) {
+      tasks.take([&](std::int64_t i) {
         const TileBlock tiles(w, i, blocks);
         if (tiles.count() > 0)
           loops.convolve_tiles(w, on.x, on.in_index, zeros.data(), u, on.bias, on.z, on.out_index,
                                tiles, scratch);
-      }
+      });
     }
   };
   return host_kernel(implementation(w), run, idx(u_floats + threads * block_floats) * sizeof(float),
@@ -199,6 +199,7 @@ std::unique_ptr<Kernel> convolution_by_channels(const Winograd& w, Places at) {
     const WinogradLoops<T>& loops = winograd_loops<T>;
     const PlacedOperands<T> on(at, b);
     auto* workspace = as<float>(b.workspace);
+    SharedTasks shared(tasks * blocks, threads);
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for collapse(2) schedule(static)
@@ -210,14 +211,13 @@ std::unique_ptr<Kernel> convolution_by_channels(const Winograd& w, Places at) {
                                 transforms.from(workspace, tiles.before()));
         }
       float* scratch = workspace + v_floats + omp_get_thread_num() * scratch_floats;
-#pragma omp for schedule(static)
-      for (std::int64_t task = 0; task < tasks * blocks; ++task) {
+      shared.take([&](std::int64_t task) {
         const std::int64_t o = task / blocks * out_part;
         const TileBlock tiles(w, task % blocks, blocks);
         loops.convolve_channels(w, transforms.from(workspace, tiles.before()), on.weight, on.bias,
                                 on.z, on.out_index, tiles, o, std::min(w.out, o + out_part),
                                 scratch);
-      }
+      });
     }
   };
   return host_kernel(implementation(w), run,
@@ -423,22 +423,18 @@ void sum_together(const Sharing& sharing, const WeightOperands<T>& operands, flo
   constexpr std::int64_t channels = 32;  // of one task
   const TileSums& s = sharing.sums;
   const std::int64_t groups = (s.w.in + channels - 1) / channels;
-#pragma omp parallel
   for (std::int64_t i = 0; i < sharing.chunks; ++i) {
-    const std::int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
     const TileBlock tiles(s.w, i, sharing.chunks);
-#pragma omp for schedule(static)
-    for (std::int64_t t = 0; t < tiles.count(); t += tiles_of_task)
+    for_tasks((tiles.count() + tiles_of_task - 1) / tiles_of_task, true, [&](std::int64_t task) {
+      const std::int64_t t = task * tiles_of_task;
       s.transform(operands, tiles, {t, std::min(t + tiles_of_task, tiles.count())}, sums);
-    std::int64_t before = 0;  // products of the tasks before one: some matrices have several
-    for (int matrix = 0; matrix < s.w.matrices(); ++matrix)
-      for (std::int64_t c = 0; c < s.w.in; c += channels) {
-        const std::int64_t owner = before * threads / (groups * s.w.positions());
-        before += s.w.positions_of(matrix);
-        if (owner == thread) s.add(matrix, c, std::min(s.w.in, c + channels), tiles, i == 0, sums);
-      }
-    if (operands.bias && thread == 0) s.add_bias(tiles.count(), i == 0, sums);
-#pragma omp barrier
+    });
+    for_tasks(s.w.matrices() * groups, true, [&](std::int64_t task) {
+      const std::int64_t c = task % groups * channels;
+      s.add(static_cast<int>(task / groups), c, std::min(s.w.in, c + channels), tiles, i == 0,
+            sums);
+    });
+    if (operands.bias) s.add_bias(tiles.count(), i == 0, sums);
   }
 }
 
@@ -503,6 +499,7 @@ std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& 
     auto* workspace = as<float>(b.workspace);
     const Transforms v = of_x.from(workspace, 0), q = of_z.from(workspace + q_at, 0);
     const TileBlock tiles(w, 0, 1);
+    SharedTasks tasks(ins * outs, threads);
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
@@ -510,9 +507,9 @@ std::unique_ptr<Kernel> weight_grad_by_channels(const Conv& op, const Winograd& 
         loops.transform_tiles(w, as<T>(b.in[0]), as<T>(b.in[1]), index, zeros.data(), tiles,
                               {t, std::min(t + tiles_of_task, tiles.count())}, v, q);
       float* scratch = workspace + scratch_at + omp_get_thread_num() * scratch_floats;
-#pragma omp for schedule(static)
-      for (std::int64_t task = 0; task < ins * outs; ++task)
+      tasks.take([&](std::int64_t task) {
         loops.correlate_channels(w, tiles, v, q, task % ins, task / ins, as<T>(b.out[0]), scratch);
+      });
     }
     if (!bias) return;
     for (std::int64_t o = 0; o < w.out; ++o) {

@@ -90,11 +90,6 @@ struct Winograd {
     for (int i = row; i < (row < 5 ? row + 1 : across()); ++i)
       for (int j = column; j < (column < 5 ? column + 1 : across()); ++j) visit(i * across() + j);
   }
-  int positions_of(int matrix) const {
-    int count = 0;
-    for_positions_of(matrix, [&](int) { ++count; });
-    return count;
-  }
   // Whether short tiles need no product in this row or column of positions: of the point at
   // infinity, and with stride 2 of the middle tap's fourth output.
   bool only_in_whole(int i) const { return across() < 9 ? i == 5 : i == 4 || i == 8; }

@@ -205,19 +205,36 @@ void Product::run_parts(const float* a, const float* b, const float* bias, float
   const std::int64_t each = this->scratch().floats;
   float* sums = scratch + parts_.count() * each;
   const bool whole = parts_.k == 1;  // a part gives its final result
-#pragma omp parallel for schedule(static, 1) if (parts_.count() > 1)
-  for (std::int64_t part = 0; part < parts_.count(); ++part) {
-    const std::int64_t of_k = part % parts_.k;
-    const Range rows =
-        part_of(shape_.m, gemm_loops().tile_rows, parts_.m, part / parts_.k / parts_.n);
+  const auto run = [&](const ProductParts& parts, std::int64_t part, float* scratch_of_part) {
+    const std::int64_t of_k = part % parts.k;
+    const Range rows = part_of(shape_.m, gemm_loops().tile_rows, parts.m, part / parts.k / parts.n);
     const Range columns =
-        part_of(shape_.n, gemm_loops().tile_columns, parts_.n, part / parts_.k % parts_.n);
-    run_part(rows, columns, part_of(shape_.k, 8, parts_.k, of_k), a, b, whole ? bias : nullptr,
+        part_of(shape_.n, gemm_loops().tile_columns, parts.n, part / parts.k % parts.n);
+    run_part(rows, columns, part_of(shape_.k, 8, parts.k, of_k), a, b, whole ? bias : nullptr,
              of_k == 0 ? grid_ : PixelGrid::matrix(shape_.n),
-             of_k == 0 ? c : sums + (of_k - 1) * rounded(shape_.m * shape_.n),
-             scratch + part * each);
+             of_k == 0 ? c : sums + (of_k - 1) * rounded(shape_.m * shape_.n), scratch_of_part);
     done(rows, columns);
+  };
+  const ProductParts tasks = choose_tasks();
+  if (tasks.count() > parts_.count()) {
+    for_tasks(tasks.count(), true,
+              [&](std::int64_t task) { run(tasks, task, scratch + omp_get_thread_num() * each); });
+    return;
   }
+#pragma omp parallel for schedule(static, 1) if (parts_.count() > 1)
+  for (std::int64_t part = 0; part < parts_.count(); ++part)
+    run(parts_, part, scratch + part * each);
+}
+
+// The parts, each divided into so many rows, or columns, that packing the other operand for each of
+// these takes little time. Threads share them.
+ProductParts Product::choose_tasks() const {
+  constexpr std::int64_t rows = 2 * block_rows, columns = 768;
+  ProductParts tasks = parts_;
+  if (parts_.count() == 1 || parts_.count() != omp_get_max_threads()) return tasks;
+  tasks.m *= std::max<std::int64_t>(1, shape_.m / parts_.m / rows);
+  if (tasks.m == parts_.m) tasks.n *= std::max<std::int64_t>(1, shape_.n / parts_.n / columns);
+  return tasks;
 }
 
 void Product::run_dots(const float* a, const float* b, const float* bias, float* c) const {

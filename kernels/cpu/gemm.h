@@ -221,6 +221,7 @@ class Product {
   // element is used only a few times: the product then reads rows of a where they are, or copies.
   enum class ReadsA : std::uint8_t { packed, copied, in_place };
   ProductParts choose_parts(int threads, bool splits_depth) const;
+  ProductParts choose_tasks() const;
   ReadsA choose_reads_a() const;
   bool swaps() const;
   bool is_dots() const;

@@ -2,7 +2,11 @@
 // several instruction sets, and the state of the team's threads.
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "engine/core/cpu_isa.h"
@@ -16,12 +20,63 @@ constexpr std::int64_t chunks(std::int64_t count) {
   return (count + chunk_elements - 1) / chunk_elements;
 }
 
+// Tasks [0, count) of a parallel region. Each thread does its share and then what is left of the
+// others': a core that other programs use, or a slower core, delays the region by a task instead of
+// by a share. So what a task computes must not depend on the thread that does it.
+class SharedTasks {
+ public:
+  enum class Order : std::uint8_t { forwards, backwards };  // of a thread in its share
+
+  SharedTasks(std::int64_t count, int threads, Order order = Order::forwards)
+      : shares_(std::min(threads, most)), order_(order) {
+    for (int i = 0; i < shares_; ++i) {
+      Share& s = share_[static_cast<std::size_t>(i)];
+      s.begin = count * i / shares_;
+      s.end = count * (i + 1) / shares_;
+      s.next.store(s.begin, std::memory_order_relaxed);
+    }
+  }
+
+  // Calls run(task) until none is left, by each thread of the region.
+  template <class Run>
+  void take(Run run) {
+    for (int i = 0, own = omp_get_thread_num(); i < shares_; ++i) {
+      Share& s = share_[static_cast<std::size_t>((own + i) % shares_)];
+      for (;;) {
+        const std::int64_t task = s.next.fetch_add(1, std::memory_order_relaxed);
+        if (task >= s.end) break;
+        run(order_ == Order::forwards ? task : s.begin + s.end - 1 - task);
+      }
+    }
+  }
+
+ private:
+  static constexpr int most = 64;  // more threads have a share together
+  struct alignas(64) Share {       // a line of the cache each
+    std::atomic<std::int64_t> next;
+    std::int64_t begin, end;
+  };
+  std::array<Share, most> share_;
+  int shares_;
+  Order order_;
+};
+
+// Calls run(task) for tasks [0, count), `in_parallel` or on this thread.
+template <class Run>
+void for_tasks(std::int64_t count, bool in_parallel, Run run,
+               SharedTasks::Order order = SharedTasks::Order::forwards) {
+  SharedTasks tasks(count, omp_get_max_threads(), order);
+#pragma omp parallel if (in_parallel)
+  tasks.take(run);
+}
+
 // Calls run(begin, end) for the chunks of [0, count); more than four chunks run in parallel.
 template <class Run>
 void for_chunks(std::int64_t count, Run run) {
-#pragma omp parallel for schedule(static) if (count > 4 * chunk_elements)
-  for (std::int64_t begin = 0; begin < count; begin += chunk_elements)
+  for_tasks(chunks(count), count > 4 * chunk_elements, [&](std::int64_t chunk) {
+    const std::int64_t begin = chunk * chunk_elements;
     run(begin, std::min(count, begin + chunk_elements));
+  });
 }
 
 // One source for several instruction sets: a loop is a function marked WARPSTEP_LOOP, and

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cfenv>
 #include <chrono>
 #include <filesystem>
@@ -16,11 +17,13 @@
 #include <limits>
 #include <numeric>
 #include <thread>
+#include <vector>
 
 #include "engine/core/cpus.h"
 #include "engine/core/error.h"
 #include "engine/graph/layers.h"
 #include "engine/run/runner.h"
+#include "kernels/cpu/team.h"
 
 namespace warpstep {
 namespace {
@@ -269,6 +272,54 @@ TEST(Team, IsSettledAgainAfterAFork) {
     EXPECT_TRUE(is_placed()) << "in the forking process";
   }).join();
   place_threads({});
+}
+
+TEST(SharedTasks, AreDoneOnceByAnyNumberOfThreads) {
+  for (const int threads : {1, 2, 3, 70})  // more than there are shares
+    for (const std::int64_t count : {0, 1, 2, 5, 1000}) {
+      std::vector<std::atomic<int>> done(idx(count));
+      cpu::SharedTasks tasks(count, threads);
+      std::thread([&] {  // whose team ends with it
+#pragma omp parallel num_threads(threads)
+        tasks.take([&](std::int64_t task) { ++done[idx(task)]; });
+      })
+          .join();
+      for (const std::atomic<int>& times : done) ASSERT_EQ(times, 1) << threads << ", " << count;
+    }
+}
+
+TEST(SharedTasks, AreDoneInOrderOrFromTheEndOfEachShare) {
+  using Order = cpu::SharedTasks::Order;
+  const auto order_of = [](int threads, Order order) {
+    std::vector<std::int64_t> done;
+    cpu::SharedTasks(7, threads, order).take([&](std::int64_t task) { done.push_back(task); });
+    return done;
+  };
+  EXPECT_EQ(order_of(1, Order::backwards), (std::vector<std::int64_t>{6, 5, 4, 3, 2, 1, 0}));
+  // This thread alone does its share and then the other's.
+  EXPECT_EQ(order_of(2, Order::forwards), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(order_of(2, Order::backwards), (std::vector<std::int64_t>{2, 1, 0, 6, 5, 4, 3}));
+}
+
+// Of a core that other programs use, for example.
+TEST(SharedTasks, OfAThreadThatIsHeldUpAreDoneByTheOthers) {
+  if (omp_get_thread_limit() == 1) GTEST_SKIP() << "OMP_THREAD_LIMIT";
+  constexpr std::int64_t count = 100;
+  std::atomic<std::int64_t> done = 0;
+  std::int64_t before = 0;  // the held-up task is over
+  cpu::SharedTasks tasks(count, 2);
+  const auto run = [&](std::int64_t task) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (task == 0 && done < count - 1 && std::chrono::steady_clock::now() < end)
+      std::this_thread::yield();
+    if (task == 0) before = done;
+    ++done;
+  };
+  std::thread([&] {
+#pragma omp parallel num_threads(2)
+    tasks.take(run);
+  }).join();
+  EXPECT_EQ(before, count - 1);
 }
 
 }  // namespace

@@ -250,20 +250,15 @@ void Norm<T>::use_running_statistics(const Buffers& b) const {
 
 constexpr std::int64_t large_elements = 65536;  // from here on a team is faster than one thread
 
-// Calls body(chunk) for all chunks: each thread for those of its share, in order or from its end.
-// The pass that writes the result goes from the end: in training it begins with what the first pass
-// read last, and it ends with what the next call reads first.
-enum class ChunkOrder : std::uint8_t { forwards, backwards };
+// Calls body(chunk) for all chunks. The pass that writes the result goes from the end of a thread's
+// share: in training it begins with what the first pass read last, and it ends with what the next
+// call reads first.
+using ChunkOrder = SharedTasks::Order;
 template <class Body>
 void for_each_chunk(const NormRows& rows, ChunkOrder order, Body body) {
-#pragma omp parallel if (rows.count() > large_elements)
-  {
-    const std::int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
-    const std::int64_t begin = rows.chunks * thread / threads;
-    const std::int64_t end = rows.chunks * (thread + 1) / threads;
-    for (std::int64_t k = begin; k < end; ++k)
-      body(rows.chunk(order == ChunkOrder::forwards ? k : begin + end - 1 - k));
-  }
+  for_tasks(
+      rows.chunks, rows.count() > large_elements,
+      [&](std::int64_t chunk) { body(rows.chunk(chunk)); }, order);
 }
 
 template <class T>

@@ -64,17 +64,20 @@ TEST(Conv, AddsLargeWeightGradientsInChunks) {
 // A convolution and its gradients as the reference computes them, and all by Winograd's kernels.
 void expect_winograd(const Type& type, const Conv& op, const std::string& form = "winograd") {
   static const auto backend = open_backend("cpu", {.threads = 3}), ref = open_backend("ref");
-  SCOPED_TRACE(testing::Message() << type.text() << ", padding " << op.padding
+  SCOPED_TRACE(testing::Message() << type.text() << " to " << op.out << ", padding " << op.padding
                                   << (op.pool ? ", pool" : ""));
   cases::Case c;
   conv("conv", cases::input(c, "x", type), op);
   c = cases::with_adjoint(std::move(c));
   Trial ours(c, backend);
+  int calls = 0;
   for (const Call& call : ours.program().calls()) {
     const std::string kernel = call.kernel->implementation();
     if (!call.title.starts_with("conv/conv")) continue;
     EXPECT_TRUE(kernel.starts_with(form)) << call.title << ": " << kernel;
+    ++calls;
   }
+  EXPECT_EQ(calls, 3) << "a convolution and both gradients";
   const std::vector<Result> b = Trial(c, ref).run(), a = ours.run_beside(b);
   ASSERT_LE(a.size(), b.size());
   for (std::size_t r = 0; r < a.size(); ++r) {

@@ -19,9 +19,10 @@ std::unique_ptr<Kernel> narrow_weight_grad(const Conv& op, const Shape& x, const
 // winograd.cpu.cpp: F(4x4, 3x3), and images of 2x2 pixels.
 
 // True for kernel 3, one group, and stride 1 with padding at most 2 and at least 8 channels on both
-// sides, or in f32 stride 2 with padding 1, no pool and at least 16 channels, if there are enough
-// tiles of outputs for this to be faster than a direct convolution. Never in bf16 on AMX, whose
-// products are sixteen times as fast as Winograd's, which are f32.
+// sides (images of 2x2 pixels with padding 1: in f32, no pool, at least 16), or in f32 stride 2
+// with padding 1, no pool and at least 16 channels, if there are enough tiles of outputs for this
+// to be faster than a direct convolution. Never in bf16 on AMX, whose products are sixteen times as
+// fast as Winograd's, which are f32.
 bool suits_winograd(const Conv& op, const Shape& x, const Shape& z, DType dtype,
                     bool weight_gradient);
 

@@ -22,9 +22,10 @@
 //   z1 = w0 x0 + w1 x1 = w1 (x0 + x1) + (w0 - w1) x0
 // Three products along each axis instead of four: 9 multiply-adds instead of 16.
 //
-// Transformed weights are four times as large as the kernel. A few tiles would spend most of their
-// time on writing and reading them: then a thread takes channels instead of tiles, and transforms
-// the part of the weights that it needs next, or finishes its part of their gradient, in its cache.
+// But for 2x2 pixels, transformed weights are four times as large as the kernel. A few tiles would
+// spend most of their time on writing and reading them: then a thread takes channels instead of
+// tiles, and transforms the part of the weights that it needs next, or finishes its part of their
+// gradient, in its cache.
 #include "kernels/conv/conv.cpu.h"
 
 #include <omp.h>

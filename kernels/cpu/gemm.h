@@ -180,7 +180,7 @@ struct ProductShape {
   std::int64_t m, n, k;
 };
 
-// Parts of a product along each axis, for one thread each.
+// Parts of a product along each axis: for one thread each, or tasks that threads share.
 struct ProductParts {
   std::int64_t m, n, k;
   std::int64_t count() const { return m * n * k; }
@@ -228,7 +228,7 @@ class Product {
   void run_dots(const float* a, const float* b, const float* bias, float* c) const;
   void run_swapped(const float* a, const float* b, const float* bias, float* c,
                    float* workspace) const;
-  // Calls done(rows, columns) on the thread of each part when that is in c, or in its sums.
+  // Calls done(rows, columns) on the thread of each part or task when that is in c, or its sums.
   template <class Done>
   void run_parts(const float* a, const float* b, const float* bias, float* c, float* scratch,
                  Done done) const;

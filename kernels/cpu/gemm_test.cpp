@@ -32,12 +32,15 @@ struct Factor {
   }
 };
 
-// The last place, and those about the edges of tiles and blocks.
+// The last place, and those about the edges of tiles and blocks, and of tasks that threads share.
 std::vector<std::int64_t> some_of(std::int64_t count) {
   std::vector<std::int64_t> places;
   for (const std::int64_t edge : {0, 14, 32, 64, 128, 252, 256, 384, 504, 512})
     for (const std::int64_t at : {edge - 1, edge, edge + 1})
       if (at >= 0 && at < count) places.push_back(at);
+  for (std::int64_t eighth = 1; eighth < 8; ++eighth)
+    for (const std::int64_t at : {count * eighth / 8 - 1, count * eighth / 8 + 6})
+      if (count > 1000) places.push_back(at);
   places.push_back(count - 1);
   return places;
 }
@@ -79,7 +82,10 @@ TEST(Products, EqualSumsAtTheEdgesOfBlocks) {
                                       {509, 300, 401},            // of all
                                       {30, 256, 1024},            // rows of a a page apart
                                       {270, 800, 17},
-                                      {12, 1100, 1000}})  // by its transpose
+                                      {12, 1100, 1000},  // by its transpose
+                                      {8200, 20, 40},    // several tasks of rows for each thread
+                                      {20, 6400, 60},    // of columns
+                                      {12, 12400, 100}})
       for (const bool a_has_rows : {false, true})
         for (const bool b_has_rows : {false, true})
           for (const std::int64_t pitch : {0, 3})

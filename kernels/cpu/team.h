@@ -42,7 +42,8 @@ class SharedTasks {
   void take(Run run) {
     for (int i = 0, own = omp_get_thread_num(); i < shares_; ++i) {
       Share& s = share_[static_cast<std::size_t>((own + i) % shares_)];
-      for (;;) {
+      // Reading it first leaves the line of a share that is done in every core's cache.
+      while (s.next.load(std::memory_order_relaxed) < s.end) {
         const std::int64_t task = s.next.fetch_add(1, std::memory_order_relaxed);
         if (task >= s.end) break;
         run(order_ == Order::forwards ? task : s.begin + s.end - 1 - task);
@@ -56,7 +57,7 @@ class SharedTasks {
     std::atomic<std::int64_t> next;
     std::int64_t begin, end;
   };
-  std::array<Share, most> share_;
+  std::array<Share, most> share_;  // of which the first are used
   int shares_;
   Order order_;
 };
@@ -65,8 +66,13 @@ class SharedTasks {
 template <class Run>
 void for_tasks(std::int64_t count, bool in_parallel, Run run,
                SharedTasks::Order order = SharedTasks::Order::forwards) {
+  if (!in_parallel) {
+    for (std::int64_t i = 0; i < count; ++i)
+      run(order == SharedTasks::Order::forwards ? i : count - 1 - i);
+    return;
+  }
   SharedTasks tasks(count, omp_get_max_threads(), order);
-#pragma omp parallel if (in_parallel)
+#pragma omp parallel
   tasks.take(run);
 }
 

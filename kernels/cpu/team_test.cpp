@@ -279,7 +279,8 @@ TEST(SharedTasks, AreDoneOnceByAnyNumberOfThreads) {
     for (const std::int64_t count : {0, 1, 2, 5, 1000}) {
       std::vector<std::atomic<int>> done(idx(count));
       cpu::SharedTasks tasks(count, threads);
-      std::thread([&] {  // whose team ends with it
+      std::thread([&] {      // whose team ends with it
+        omp_set_dynamic(0);  // OMP_DYNAMIC: fewer while the machine is busy
 #pragma omp parallel num_threads(threads)
         tasks.take([&](std::int64_t task) { ++done[idx(task)]; });
       })
@@ -316,6 +317,7 @@ TEST(SharedTasks, OfAThreadThatIsHeldUpAreDoneByTheOthers) {
     ++done;
   };
   std::thread([&] {
+    omp_set_dynamic(0);
 #pragma omp parallel num_threads(2)
     tasks.take(run);
   }).join();

@@ -227,7 +227,7 @@ void Product::run_parts(const float* a, const float* b, const float* bias, float
 }
 
 // The parts, each divided into so many rows, or columns, that packing the other operand for each of
-// these takes little time. Threads share them.
+// these takes little time. Threads share them if each has a part, and so scratch of its own.
 ProductParts Product::choose_tasks() const {
   constexpr std::int64_t rows = 2 * block_rows, columns = 768;
   ProductParts tasks = parts_;

@@ -86,6 +86,32 @@ void expect_winograd(const Type& type, const Conv& op, const std::string& form =
   }
 }
 
+// On images of a few pixels products leave out the taps outside, which the definition counts.
+TEST(Conv, TellsHowManyFlopsItExecutes) {
+  const auto backend = open_backend("cpu", {.threads = 1, .exact_math = true});
+  struct Case {
+    std::int64_t pixels, stride, outputs;  // of an axis
+    double inside;                         // of the taps of all outputs
+  };
+  for (const auto& [pixels, stride, outputs, inside] :
+       {Case{1, 1, 1, 1.0 / 9}, Case{2, 1, 2, 4.0 / 9}, Case{2, 2, 1, 4.0 / 9}, Case{8, 1, 8, 1}}) {
+    SCOPED_TRACE(testing::Message() << pixels << " pixels, stride " << stride);
+    cases::Case c;
+    conv("conv", cases::input(c, "x", {DType::f32, {6, pixels, pixels, 24}}),
+         {.out = 32, .kernel = 3, .stride = stride, .padding = 1});
+    const Trial trial(cases::with_adjoint(std::move(c)), backend);
+    int calls = 0;
+    for (const Call& call : trial.program().calls()) {
+      if (!call.title.starts_with("conv/conv")) continue;
+      const auto counted = static_cast<double>(2 * 6 * outputs * outputs * 9 * 24 * 32);
+      EXPECT_DOUBLE_EQ(call.cost.flops, counted) << call.title;
+      EXPECT_DOUBLE_EQ(call.executed_flops(), inside * counted) << call.title;
+      ++calls;
+    }
+    EXPECT_EQ(calls, 3) << "a convolution and both gradients";
+  }
+}
+
 // An image of 2x2 pixels is one tile. Threads divide the tiles, or with 64 or more channels of a
 // multiple of 16 the channels; the weight gradient's sums are each thread's own, or all threads'.
 TEST(Conv, ComputesTinyImagesInWinograd) {

@@ -83,6 +83,7 @@ class DeferredKernel final : public Kernel {
  public:
   explicit DeferredKernel(std::unique_ptr<Kernel> inner) : inner_(std::move(inner)) {}
   std::size_t workspace_bytes() const override { return inner_->workspace_bytes(); }
+  double flops() const override { return inner_->flops(); }
   void enqueue(Stream& stream, const Buffers& buffers) const override {
     static_cast<DeferredStream&>(stream).enqueue(
         [kernel = inner_, in = std::vector<void*>(buffers.in.begin(), buffers.in.end()),

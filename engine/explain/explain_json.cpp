@@ -32,6 +32,7 @@ nlohmann::json call_json(const Program& program, const Call& call) {
                       {"in", in},
                       {"out", out},
                       {"flops", call.cost.flops},
+                      {"executed_flops", call.executed_flops()},
                       {"bytes", call.cost.bytes},
                       {"depth", call.cost.depth},
                       {"intensity", arithmetic_intensity(call.cost.flops, call.cost.bytes)},

@@ -18,6 +18,11 @@ std::shared_ptr<Backend> given(std::shared_ptr<Backend> backend) {
 
 }  // namespace
 
+double Call::executed_flops() const {
+  const double own = kernel->flops();
+  return own > 0 ? std::min(own, cost.flops) : cost.flops;
+}
+
 Program::Program(Graph graph, std::shared_ptr<Backend> backend, std::shared_ptr<Store> store,
                  bool allocates)
     : graph_(std::move(graph)),

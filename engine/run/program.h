@@ -22,6 +22,8 @@ struct Call {
   void* workspace = nullptr;
 
   Buffers buffers() const { return {in, out, workspace}; }
+  // At most those of `cost`.
+  double executed_flops() const;
 };
 
 // What may differ between two steps of a program: the device addresses of its inputs, and which of

@@ -126,6 +126,11 @@ class Products final : public Kernel {
     for (const Piece<T>& piece : pieces_) bytes = std::max(bytes, piece.product->workspace_bytes());
     return bytes;
   }
+  double flops() const override {
+    double flops = 0;
+    for (const Piece<T>& piece : pieces_) flops += piece.product->flops();
+    return flops;
+  }
   void enqueue(Stream&, const Buffers& b) const override {
     auto* c = as<T>(b.out[0]);
     if (!covers_) std::fill_n(c, result_, T{});

@@ -178,6 +178,7 @@ std::unique_ptr<Operand> operand_of(Source source);
 // c is [m, n], the sums run over k.
 struct ProductShape {
   std::int64_t m, n, k;
+  double flops() const { return 2.0 * static_cast<double>(m * n * k); }
 };
 
 // Parts of a product along each axis: for one thread each, or tasks that threads share.
@@ -211,6 +212,7 @@ class Product {
   Product(Shape shape, Source a, Source b, PixelGrid c, bool relu = false);
 
   std::size_t workspace_bytes() const;
+  double flops() const { return shape_.flops(); }
   // `bias` may be null.
   void run(const float* a, const float* b, const float* bias, float* c, void* workspace) const;
 

@@ -22,6 +22,7 @@ class Bf16Product {
   Bf16Product(Shape shape, Source a, Source b, PixelGrid c, bool relu = false);
 
   std::size_t workspace_bytes() const;
+  double flops() const { return shape_.flops(); }
   // `bias` may be null.
   void run(const Bf16* a, const Bf16* b, const Bf16* bias, Bf16* c, void* workspace) const;
 

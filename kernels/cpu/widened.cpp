@@ -27,6 +27,7 @@ class WidenedKernel final : public Kernel {
   std::unique_ptr<Kernel> take_inner() { return std::move(kernel_); }
   std::size_t workspace_bytes() const override { return bytes_; }
   std::string implementation() const override { return kernel_->implementation() + ", in f32"; }
+  double flops() const override { return kernel_->flops(); }
 
   void enqueue(Stream& stream, const Buffers& b) const override {
     auto* workspace = as<std::byte>(b.workspace);

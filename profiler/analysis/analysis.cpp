@@ -213,15 +213,17 @@ void note_contention(const Contention& lost, Trust& trust) {
     note("memory was short: the kernel had to reclaim pages for the run");
 }
 
-// Calls that compute faster than the measured peak say that it is too low, unless they need fewer
-// operations than are counted, as Winograd's convolutions. Bytes say nothing: caches are faster
-// than memory.
+// Calls that compute faster than the measured peak say that it is too low, except those of
+// libraries that need fewer operations than are counted, as cuDNN's Winograd. Bytes say nothing:
+// caches are faster than memory.
 void note_peaks(const Work& work, Trust& trust) {
   constexpr double above_peak = 1.1;  // a large product differs from the measured one by less
   const double peak = work.peaks.flops_per_second;
   const auto above = std::ranges::count_if(work.calls, [&](const CallRow& call) {
-    return peak > 0 && call.flops_per_second > above_peak * peak &&
-           call.implementation.find("winograd") == std::string::npos;
+    if (peak <= 0 || call.flops <= 0) return false;
+    const double executed = call.executed_flops / call.flops;
+    return executed * call.flops_per_second > above_peak * peak &&
+           (executed < 1 || call.implementation.find("winograd") == std::string::npos);
   });
   if (above == 0) return;
   trust.notes.push_back(many(static_cast<std::uint64_t>(above), "call") +

@@ -55,6 +55,8 @@ ProgramCall program_call(const Json& json) {
                    .attributes = fields::text(json, "attributes"),
                    .flops = std::max(0.0, fields::number(json, "flops")),
                    .bytes = std::max(0.0, fields::number(json, "bytes"))};
+  const double executed = fields::number(json, "executed_flops");  // not in older sessions
+  call.executed_flops = executed > 0 ? executed : call.flops;
   const Json& in = fields::child(json, "in");
   if (in.is_array())
     for (const Json& value : in) {

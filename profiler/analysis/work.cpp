@@ -295,7 +295,8 @@ CallRow call_row(std::size_t index, const ProgramCall& call, const CallTimes& ti
               .source = call.source,
               .inputs = call.inputs,
               .flops = call.flops,
-              .bytes = call.bytes};
+              .bytes = call.bytes,
+              .executed_flops = call.executed_flops};
   take_times(times, steps, row);
   const double runs =
       ratio(static_cast<double>(times.count), static_cast<double>(times.step_ns.size()));
@@ -430,9 +431,7 @@ KernelRow kernel_row(const Session& session, const Key& key) {
                 .launch = fmt::format("grid {} block {}, {} registers, {} B", extents_text(grid),
                                       extents_text(block), registers, shared),
                 .tensor_cores = uses_tensor_cores(session.name(name))};
-  const std::uint32_t id = device_id;
-  const auto device = std::find_if(session.devices.begin(), session.devices.end(),
-                                   [&](const Device& d) { return d.id == id; });
+  const auto device = std::ranges::find(session.devices, device_id, &Device::id);
   if (device == session.devices.end() || device->multiprocessors == 0) return row;
   row.blocks_per_multiprocessor =
       static_cast<double>(grid[0]) * grid[1] * grid[2] / device->multiprocessors;

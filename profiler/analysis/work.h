@@ -32,6 +32,7 @@ struct CallRow {
   double median_ns = 0, p95_ns = 0;  // of the steps that run it
   std::uint64_t host_ns = 0;         // enqueuing
   double flops = 0, bytes = 0;       // per run
+  double executed_flops = 0;         // less than `flops` where the implementation needs fewer
   // Of the steps' time, of 1. A moment in which several kernels run is divided among them, so that
   // the shares add up to at most 1; their times, which each has in full, may not.
   double share = 0;

@@ -44,7 +44,7 @@ double floor_of(const Program& step, const Roofline& roofline) {
   double floor = 0;
   for (const Call& call : step.calls()) {
     Cost cost = call.cost;
-    if (const double own = call.kernel->flops(); own > 0) cost.flops = own;
+    cost.flops = call.executed_flops();
     floor += graph.share_of_steps(graph.nodes[idx(call.node)]) * roofline.seconds(cost);
   }
   return floor;

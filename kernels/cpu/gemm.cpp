@@ -51,6 +51,17 @@ std::int64_t apart(std::int64_t width, std::int64_t depth) {
   return ((width * depth + line - 1) / line | 1) * line;
 }
 
+// Calls run(block, index) for equal blocks of a range, of at most `most`, with bounds at multiples
+// of `unit` from its beginning.
+template <class Run>
+void for_blocks(Range range, std::int64_t unit, std::int64_t most, Run run) {
+  const std::int64_t count = (range.size() + most - 1) / most;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Range block = part_of(range.size(), unit, count, i);
+    run(Range{range.begin + block.begin, range.begin + block.end}, i);
+  }
+}
+
 void add_row(const float* from, std::int64_t count, float* to) {
   for (std::int64_t j = 0; j < count; ++j) to[j] += from[j];
 }
@@ -69,13 +80,20 @@ Product::Product(Shape shape, Source a, Source b, PixelGrid c, bool relu)
       grid_(c),
       relu_(relu),
       reads_a_(choose_reads_a()),
-      parts_(choose_parts(omp_get_max_threads(), true)),
       by_dots_(is_dots()) {
+  divide(true);
   if (by_dots_ || !swaps()) return;
   auto swapped = std::make_unique<Product>(Shape{shape.n, shape.m, shape.k}, *b_->strides(),
                                            *a_->strides(), PixelGrid::matrix(shape.m));
-  swapped->parts_ = swapped->choose_parts(omp_get_max_threads(), false);
+  swapped->divide(false);
   swapped_ = std::move(swapped);
+}
+
+void Product::divide(bool splits_depth) {
+  const int threads = omp_get_max_threads();
+  parts_ = choose_parts(threads, splits_depth);
+  shares_b_ = parts_.m > 1 && parts_.k == 1 && parts_.count() == threads && may_share_b();
+  tasks_ = choose_tasks();
 }
 
 std::string Product::implementation() {
@@ -125,13 +143,32 @@ ProductParts Product::choose_parts(int threads, bool splits_depth) const {
     const double rows = divided(shape_.m, gemm_loops().tile_rows, m);
     const double columns = divided(shape_.n, gemm_loops().tile_columns, n);
     const double depth = divided(shape_.k, 8, k);
-    return rows * columns * depth + depth * (row_cost * rows + pack_cost * columns) +
+    const bool shares = may_share_b() && m > 1 && k == 1 && m * n == threads;
+    const double packed = shares ? static_cast<double>(shape_.n) / threads : columns;
+    return rows * columns * depth + depth * (row_cost * rows + pack_cost * packed) +
            (n > 1 ? share_cost * rows * columns : 0) +
            (k > 1 ? add_cost * static_cast<double>(shape_.m * shape_.n * (k + 1) / threads) : 0);
   };
   if (cost(1, 1, 1) + write_cost * static_cast<double>(shape_.m * shape_.n) < least_cost)
     return {1, 1, 1};
   return cheapest_parts(threads, splits_depth, cost);
+}
+
+// A small b stays near every core after one of them has packed it: of more, the other cores wait
+// for it longer than they would pack. Little work ends before it pays to start the threads twice.
+bool Product::may_share_b() const {
+  constexpr std::int64_t most_elements = 1 << 17, least_work = 1 << 26;
+  return shape_.n * shape_.k <= most_elements && shape_.m * shape_.n * shape_.k >= least_work;
+}
+
+std::int64_t Product::block_floats() const {
+  const std::int64_t width = gemm_loops().tile_columns;
+  return (shape_.n + width - 1) / width * apart(width, std::min(block_depth, shape_.k));
+}
+
+std::int64_t Product::shared_floats() const {
+  if (!shares_b_) return 0;
+  return (shape_.k + block_depth - 1) / block_depth * block_floats() + pack_slack;
 }
 
 Product::Scratch Product::scratch() const {
@@ -142,7 +179,7 @@ Product::Scratch Product::scratch() const {
   };
   Scratch s;
   s.panels = floats(std::min(block_rows, shape_.m), l.tile_rows);
-  s.rest = s.panels + floats(std::min(most_columns, shape_.n), l.tile_columns);
+  s.rest = s.panels + (shares_b_ ? 0 : floats(std::min(most_columns, shape_.n), l.tile_columns));
   s.floats = s.rest +
              rounded(std::max(a_->scratch(l.tile_rows, depth), b_->scratch(l.tile_columns, depth)));
   return s;
@@ -161,8 +198,9 @@ std::size_t Product::workspace_bytes() const {
   if (swapped_)
     return static_cast<std::size_t>(rounded(shape_.m * shape_.n)) * sizeof(float) +
            swapped_->workspace_bytes();
-  const std::int64_t sums = (parts_.k - 1) * rounded(shape_.m * shape_.n);
-  return static_cast<std::size_t>(parts_.count() * scratch().floats + sums) * sizeof(float);
+  const std::int64_t sums = (tasks_.k - 1) * rounded(shape_.m * shape_.n);
+  return static_cast<std::size_t>(shared_floats() + parts_.count() * scratch().floats + sums) *
+         sizeof(float);
 }
 
 void Product::run(const float* a, const float* b, const float* bias, float* c,
@@ -185,13 +223,13 @@ void Product::run(const float* a, const float* b, const float* bias, float* c,
     return;
   }
   run_parts(a, b, bias, c, scratch, [](Range, Range) {});
-  if (parts_.k == 1) return;
+  if (tasks_.k == 1) return;
   const std::int64_t size = shape_.m * shape_.n;
-  const float* sums = scratch + parts_.count() * this->scratch().floats;
+  const float* sums = scratch + shared_floats() + parts_.count() * this->scratch().floats;
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < shape_.m; ++i) {
     float* row = c + i * shape_.n;
-    for (std::int64_t of_k = 1; of_k < parts_.k; ++of_k)
+    for (std::int64_t of_k = 1; of_k < tasks_.k; ++of_k)
       add_row(sums + (of_k - 1) * rounded(size) + i * shape_.n, shape_.n, row);
     if (bias) add_row(bias, shape_.n, row);
     if (relu_)
@@ -200,40 +238,73 @@ void Product::run(const float* a, const float* b, const float* bias, float* c,
 }
 
 template <class Done>
-void Product::run_parts(const float* a, const float* b, const float* bias, float* c, float* scratch,
-                        Done done) const {
+void Product::run_parts(const float* a, const float* b, const float* bias, float* c,
+                        float* workspace, Done done) const {
   const std::int64_t each = this->scratch().floats;
-  float* sums = scratch + parts_.count() * each;
-  const bool whole = parts_.k == 1;  // a part gives its final result
-  const auto run = [&](const ProductParts& parts, std::int64_t part, float* scratch_of_part) {
-    const std::int64_t of_k = part % parts.k;
-    const Range rows = part_of(shape_.m, gemm_loops().tile_rows, parts.m, part / parts.k / parts.n);
+  float *shared = workspace, *scratch = workspace + shared_floats(),
+        *sums = scratch + parts_.count() * each;
+  if (shares_b_) pack_shared(b, scratch, shared);
+  const bool whole = tasks_.k == 1;  // a task gives its final result
+  const auto run = [&](std::int64_t task, float* scratch_of_task) {
+    const std::int64_t of_k = task % tasks_.k;
+    const Range rows =
+        part_of(shape_.m, gemm_loops().tile_rows, tasks_.m, task / tasks_.k / tasks_.n);
     const Range columns =
-        part_of(shape_.n, gemm_loops().tile_columns, parts.n, part / parts.k % parts.n);
-    run_part(rows, columns, part_of(shape_.k, 8, parts.k, of_k), a, b, whole ? bias : nullptr,
-             of_k == 0 ? grid_ : PixelGrid::matrix(shape_.n),
-             of_k == 0 ? c : sums + (of_k - 1) * rounded(shape_.m * shape_.n), scratch_of_part);
+        part_of(shape_.n, gemm_loops().tile_columns, tasks_.n, task / tasks_.k % tasks_.n);
+    run_part(rows, columns, part_of(shape_.k, 8, tasks_.k, of_k), a, b, shared,
+             whole ? bias : nullptr, of_k == 0 ? grid_ : PixelGrid::matrix(shape_.n),
+             of_k == 0 ? c : sums + (of_k - 1) * rounded(shape_.m * shape_.n), scratch_of_task);
     done(rows, columns);
   };
-  const ProductParts tasks = choose_tasks();
-  if (tasks.count() > parts_.count()) {
-    for_tasks(tasks.count(), true,
-              [&](std::int64_t task) { run(tasks, task, scratch + omp_get_thread_num() * each); });
+  if (tasks_.count() > parts_.count()) {
+    for_tasks(
+        tasks_.count(), true,
+        [&](std::int64_t task) { run(task, scratch + omp_get_thread_num() * each); },
+        SharedTasks::Order::forwards, static_cast<int>(parts_.count()));
     return;
   }
 #pragma omp parallel for schedule(static, 1) if (parts_.count() > 1)
-  for (std::int64_t part = 0; part < parts_.count(); ++part)
-    run(parts_, part, scratch + part * each);
+  for (std::int64_t part = 0; part < parts_.count(); ++part) run(part, scratch + part * each);
 }
 
-// The parts, each divided into so many rows, or columns, that packing the other operand for each of
-// these takes little time. Threads share them if each has a part, and so scratch of its own.
+void Product::pack_shared(const float* b, float* scratch, float* shared) const {
+  const int width = gemm_loops().tile_columns;
+  const Scratch parts = this->scratch();
+  const std::int64_t blocks = (shape_.n + most_columns - 1) / most_columns,
+                     depths = (shape_.k + block_depth - 1) / block_depth;
+  for_tasks(
+      blocks * depths, true,
+      [&](std::int64_t task) {
+        const std::int64_t of_k = task / blocks;
+        const Range columns = part_of(shape_.n, width, blocks, task % blocks),
+                    depth = part_of(shape_.k, depth_unit, depths, of_k);
+        const std::int64_t panel = apart(width, depth.size());
+        b_->pack(b, columns, {width, true, panel}, depth,
+                 scratch + omp_get_thread_num() * parts.floats + parts.rest,
+                 shared + of_k * block_floats() + columns.begin / width * panel);
+      },
+      SharedTasks::Order::forwards, static_cast<int>(parts_.count()));
+}
+
+// The parts, each divided into tasks that threads share if each has a part, and so scratch of its
+// own. A task has so much of an axis that it takes little time to pack the other operand for it or
+// to add its sums. Where the threads pack b together a few rows are enough.
 ProductParts Product::choose_tasks() const {
-  constexpr std::int64_t rows = 2 * block_rows, columns = 768;
+  constexpr std::int64_t rows = 2 * block_rows, columns = 768, depth = 1024, shared_rows = 96,
+                         least_work = 1 << 21;
   ProductParts tasks = parts_;
   if (parts_.count() == 1 || parts_.count() != omp_get_max_threads()) return tasks;
-  tasks.m *= std::max<std::int64_t>(1, shape_.m / parts_.m / rows);
-  if (tasks.m == parts_.m) tasks.n *= std::max<std::int64_t>(1, shape_.n / parts_.n / columns);
+  const std::int64_t work = shape_.m * shape_.n * shape_.k / parts_.count();
+  const auto divide = [](std::int64_t& axis, std::int64_t parts) {
+    axis *= std::max<std::int64_t>(1, parts);
+    return parts > 1;
+  };
+  if (shares_b_)
+    divide(tasks.m, std::min(work / least_work, shape_.m / parts_.m / shared_rows));
+  else if (parts_.k > 1)
+    divide(tasks.k, shape_.k / parts_.k / depth);
+  else if (!divide(tasks.m, shape_.m / parts_.m / rows))
+    divide(tasks.n, shape_.n / parts_.n / columns);
   return tasks;
 }
 
@@ -288,18 +359,12 @@ void Product::run_swapped(const float* a, const float* b, const float* bias, flo
 }
 
 void Product::run_part(Range rows, Range columns, Range depth, const float* a, const float* b,
-                       const float* bias, const PixelGrid& grid, float* c, float* scratch) const {
+                       const float* shared, const float* bias, const PixelGrid& grid, float* c,
+                       float* scratch) const {
   const GemmLoops& l = gemm_loops();
   const Scratch parts = this->scratch();
-  float *block = scratch, *panels = scratch + parts.panels, *rest = scratch + parts.rest;
+  float *block = scratch, *packed = scratch + parts.panels, *rest = scratch + parts.rest;
   std::array<float*, most_width> pointers;
-  const auto divided = [](Range range, std::int64_t unit, std::int64_t most, auto run) {
-    const std::int64_t count = (range.size() + most - 1) / most;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const Range part = part_of(range.size(), unit, count, i);
-      run(Range{range.begin + part.begin, range.begin + part.end});
-    }
-  };
   // Where a strip of a meets all of b at once, it is packed just before that, into the first-level
   // cache; then the strip after it is what the tiles ask for ahead of time, and otherwise the
   // blocks that are packed next.
@@ -307,24 +372,28 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
   const std::int64_t width = once ? columns.size() : block_columns;
   const bool in_place = reads_a_ == ReadsA::in_place, copied = reads_a_ == ReadsA::copied;
   const bool by_strips = copied || (once && !in_place && a_->packs_by_strips());
-  const auto pack_b = [&](Range js, Range ks) {
-    b_->pack(b, js, {l.tile_columns, true, apart(l.tile_columns, ks.size())}, ks, rest, panels);
-  };
-  divided(depth, depth_unit, block_depth, [&](Range ks) {
+  const Strides* const strides_of_b =
+      shares_b_ ? nullptr : b_->strides();  // null: is not asked for
+  for_blocks(depth, depth_unit, block_depth, [&](Range ks, std::int64_t of_k) {
+    const std::int64_t panel = apart(l.tile_columns, ks.size());
     const bool first = ks.begin == depth.begin, last = ks.end == depth.end;
     const StripLayout strips_of_a{l.tile_rows, false, apart(l.tile_rows, ks.size())};
-    divided(rows, l.tile_rows, block_rows, [&](Range is) {
+    for_blocks(rows, l.tile_rows, block_rows, [&](Range is, std::int64_t) {
       if (!in_place && !by_strips) a_->pack(a, is, strips_of_a, ks, rest, block);
       for (std::int64_t j0 = columns.begin; j0 < columns.end; j0 += width) {
         const Range js{j0, std::min(columns.end, j0 + width)};
-        if (is.begin == rows.begin || !once) pack_b(js, ks);
+        const float* panels = packed;
+        if (shares_b_)
+          panels = shared + of_k * block_floats() + j0 / l.tile_columns * panel;
+        else if (is.begin == rows.begin || !once)
+          b_->pack(b, js, {l.tile_columns, true, panel}, ks, rest, packed);
         Ahead blocks;
         const Range next_ks = after(ks, depth);
         const bool last_rows = is.end == rows.end;
         if (js.end < columns.end)
-          blocks.add(b_->strides(), b, after(js, columns), ks);
+          blocks.add(strides_of_b, b, after(js, columns), ks);
         else if (last_rows)
-          blocks.add(b_->strides(), b, {columns.begin, columns.begin + js.size()}, next_ks);
+          blocks.add(strides_of_b, b, {columns.begin, columns.begin + js.size()}, next_ks);
         if (!by_strips && !in_place && js.end == columns.end)
           blocks.add(a_->strides(), a,
                      last_rows ? Range{rows.begin, rows.begin + is.size()} : after(is, rows),
@@ -363,7 +432,7 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
                         .rows = static_cast<int>(end - i),
                         .columns = 0,
                         .accumulate = !first,
-                        .relu = last && relu_ && parts_.k == 1,
+                        .relu = last && relu_ && tasks_.k == 1,
                         .ahead = {}};
           if (copied) tile.a_row = ks.size();
           if (in_place) {
@@ -375,7 +444,7 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
             tile.columns = static_cast<int>(std::min<std::int64_t>(l.tile_columns, js.end - j));
             tile.ahead = ahead.next(std::max<std::int64_t>(0, tile.depth - tile.rows));
             l.multiply(tile);
-            tile.b += apart(l.tile_columns, ks.size());
+            tile.b += panel;
             for (int r = 0; r < tile.rows; ++r)
               pointers[static_cast<std::size_t>(r)] += l.tile_columns;
           }

@@ -222,8 +222,12 @@ class Product {
   // How a strip of a gets into the first-level cache. Packing costs more than it saves where each
   // element is used only a few times: the product then reads rows of a where they are, or copies.
   enum class ReadsA : std::uint8_t { packed, copied, in_place };
+  void divide(bool splits_depth);
   ProductParts choose_parts(int threads, bool splits_depth) const;
   ProductParts choose_tasks() const;
+  bool may_share_b() const;
+  std::int64_t block_floats() const;   // of all of b in a block of the depth, packed
+  std::int64_t shared_floats() const;  // of all of b, packed
   ReadsA choose_reads_a() const;
   bool swaps() const;
   bool is_dots() const;
@@ -232,10 +236,12 @@ class Product {
                    float* workspace) const;
   // Calls done(rows, columns) on the thread of each part or task when that is in c, or its sums.
   template <class Done>
-  void run_parts(const float* a, const float* b, const float* bias, float* c, float* scratch,
+  void run_parts(const float* a, const float* b, const float* bias, float* c, float* workspace,
                  Done done) const;
+  void pack_shared(const float* b, float* scratch, float* shared) const;
   void run_part(Range rows, Range columns, Range depth, const float* a, const float* b,
-                const float* bias, const PixelGrid& grid, float* c, float* scratch) const;
+                const float* shared, const float* bias, const PixelGrid& grid, float* c,
+                float* scratch) const;
   struct Scratch {
     std::int64_t panels, rest,
         floats;  // where b's panels and the operands' scratch begin; the size
@@ -247,9 +253,9 @@ class Product {
   PixelGrid grid_;
   bool relu_;
   ReadsA reads_a_;
-  ProductParts parts_;
+  bool by_dots_, shares_b_ = false;  // shares: the threads pack b together, once
+  ProductParts parts_{}, tasks_{};
   std::unique_ptr<const Product> swapped_;  // c transposed, or null
-  bool by_dots_;
 };
 
 }  // namespace warpstep::cpu

@@ -85,7 +85,11 @@ TEST(Products, EqualSumsAtTheEdgesOfBlocks) {
                                       {12, 1100, 1000},  // by its transpose
                                       {8200, 20, 40},    // several tasks of rows for each thread
                                       {20, 6400, 60},    // of columns
-                                      {12, 12400, 100}})
+                                      {12, 12400, 100},
+                                      {33, 47, 8200},    // of the depth
+                                      {2100, 130, 300},  // threads pack b together
+                                      {1200, 290, 400},  // all of its blocks
+                                      {64, 5300, 208}})  // by its transpose
       for (const bool a_has_rows : {false, true})
         for (const bool b_has_rows : {false, true})
           for (const std::int64_t pitch : {0, 3})

@@ -62,17 +62,18 @@ class SharedTasks {
   Order order_;
 };
 
-// Calls run(task) for tasks [0, count), `in_parallel` or on this thread.
+// Calls run(task) for tasks [0, count), `in_parallel` on at most so many threads, or on this one.
 template <class Run>
 void for_tasks(std::int64_t count, bool in_parallel, Run run,
-               SharedTasks::Order order = SharedTasks::Order::forwards) {
+               SharedTasks::Order order = SharedTasks::Order::forwards,
+               int threads = omp_get_max_threads()) {
   if (!in_parallel) {
     for (std::int64_t i = 0; i < count; ++i)
       run(order == SharedTasks::Order::forwards ? i : count - 1 - i);
     return;
   }
-  SharedTasks tasks(count, omp_get_max_threads(), order);
-#pragma omp parallel
+  SharedTasks tasks(count, threads, order);
+#pragma omp parallel num_threads(threads)
   tasks.take(run);
 }
 

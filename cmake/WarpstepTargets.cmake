@@ -177,8 +177,7 @@ endfunction()
 
 # warpstep_compile_plain(TARGET [THREADS | ADDRESSES]): without sanitizers, with the options of the release build, after which the
 # compiler cache has the objects. For tests and what only they link: the accesses to be checked are those of the libraries.
-# THREADS: ThreadSanitizer sees it, because it must see both sides of a race. ADDRESSES: the others see it, and it touches
-# nothing that two threads do.
+# THREADS: ThreadSanitizer sees it, because it must see both sides of a race. ADDRESSES: only the others see it.
 function(warpstep_compile_plain target)
   set(sees ADDRESSES)
   if(WARPSTEP_SANITIZE STREQUAL "thread")

@@ -1,5 +1,5 @@
 // Convolutions of the CPU backend with options, sizes and numbers that no case has.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <array>
@@ -110,6 +110,13 @@ TEST(Conv, TellsHowManyFlopsItExecutes) {
     }
     EXPECT_EQ(calls, 3) << "a convolution and both gradients";
   }
+  cases::Case c;
+  conv("conv", cases::input(c, "x", {DType::f32, {6, 1, 1, 20}}),
+       {.out = 20, .kernel = 3, .padding = 1, .groups = 4});
+  const Trial joined(std::move(c), open_backend("cpu", {.threads = 1}));
+  const Call& call = joined.program().calls()[0];
+  EXPECT_THAT(call.kernel->implementation(), testing::HasSubstr("4 groups at once"));
+  EXPECT_DOUBLE_EQ(call.executed_flops(), 2.0 * 6 * 20 * 20) << "one tap, with zeros";
 }
 
 // An image of 2x2 pixels is one tile. Threads divide the tiles, or with 64 or more channels of a

@@ -64,8 +64,8 @@ class Kernel {
   // Why a call that is made for tensor cores runs without them, and what to do about it, for a note
   // to the user; empty otherwise.
   virtual std::string without_tensor_cores() const { return {}; }
-  // FLOPs of an algorithm that needs fewer than the op's Cost counts: Winograd's, or one that leaves
-  // out taps outside of small images. 0: as many.
+  // FLOPs of an algorithm that needs fewer than the op's Cost counts: Winograd's, or one that
+  // leaves out taps outside of small images. 0: as many.
   virtual double flops() const { return 0; }
 };
 

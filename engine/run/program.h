@@ -22,7 +22,7 @@ struct Call {
   void* workspace = nullptr;
 
   Buffers buffers() const { return {in, out, workspace}; }
-  // At most those of `cost`.
+  // Of the kernel's algorithm where it needs fewer than the op's definition, else those of `cost`.
   double executed_flops() const;
 };
 

@@ -53,6 +53,7 @@ class JoinedGroups final : public Kernel {
   std::size_t workspace_bytes() const override {
     return weight_bytes() + kernel_->workspace_bytes();
   }
+  double flops() const override { return kernel_->flops(); }
   void enqueue(Stream& stream, const Buffers& b) const override {
     auto* joined = as<T>(b.workspace);
     void* const workspace = static_cast<std::byte*>(b.workspace) + weight_bytes();

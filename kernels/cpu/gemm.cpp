@@ -22,9 +22,9 @@ namespace warpstep::cpu {
 namespace {
 
 // A block of a is packed once for all of b, unless few columns make that dearer than reading it
-// where it is; a block of b again for each block of a, unless b has only one, of most_columns. Of
-// more columns so few are packed at a time that the second-level cache also holds the block of a
-// and what is asked for.
+// where it is; a block of b again for each block of a, unless b has only one, of most_columns, or
+// is so small that the threads pack it once and share it. Of more columns so few are packed at a
+// time that the second-level cache also holds the block of a and what is asked for.
 constexpr std::int64_t most_columns = 256, block_columns = 64, block_rows = 504;
 constexpr std::int64_t most_dot_rows = 8, least_dot_depth = 32;
 constexpr std::int64_t depth_unit = 16;  // of blocks: rows are transposed in squares of vectors
@@ -92,7 +92,7 @@ Product::Product(Shape shape, Source a, Source b, PixelGrid c, bool relu)
 void Product::divide(bool splits_depth) {
   const int threads = omp_get_max_threads();
   parts_ = choose_parts(threads, splits_depth);
-  shares_b_ = parts_.m > 1 && parts_.k == 1 && parts_.count() == threads && may_share_b();
+  shares_b_ = parts_.m > 1 && parts_.k == 1 && parts_.count() == threads && may_share_b(threads);
   tasks_ = choose_tasks();
 }
 
@@ -143,8 +143,11 @@ ProductParts Product::choose_parts(int threads, bool splits_depth) const {
     const double rows = divided(shape_.m, gemm_loops().tile_rows, m);
     const double columns = divided(shape_.n, gemm_loops().tile_columns, n);
     const double depth = divided(shape_.k, 8, k);
-    const bool shares = may_share_b() && m > 1 && k == 1 && m * n == threads;
-    const double packed = shares ? static_cast<double>(shape_.n) / threads : columns;
+    const bool shares = may_share_b(threads) && m > 1 && k == 1 && m * n == threads;
+    const double packed =
+        shares ? static_cast<double>(shape_.n) /
+                     static_cast<double>(std::min<std::int64_t>(threads, pack_tasks().count()))
+               : columns;
     return rows * columns * depth + depth * (row_cost * rows + pack_cost * packed) +
            (n > 1 ? share_cost * rows * columns : 0) +
            (k > 1 ? add_cost * static_cast<double>(shape_.m * shape_.n * (k + 1) / threads) : 0);
@@ -156,9 +159,16 @@ ProductParts Product::choose_parts(int threads, bool splits_depth) const {
 
 // A small b stays near every core after one of them has packed it: of more, the other cores wait
 // for it longer than they would pack. Little work ends before it pays to start the threads twice.
-bool Product::may_share_b() const {
-  constexpr std::int64_t most_elements = 1 << 17, least_work = 1 << 26;
-  return shape_.n * shape_.k <= most_elements && shape_.m * shape_.n * shape_.k >= least_work;
+bool Product::may_share_b(int threads) const {
+  constexpr std::int64_t most_elements = 1 << 17, least_work = 1 << 25;  // of a thread
+  return shape_.n * shape_.k <= most_elements &&
+         shape_.m * shape_.n * shape_.k >= least_work * threads;
+}
+
+// Of b that threads pack together.
+ProductParts Product::pack_tasks() const {
+  return {1, (shape_.n + block_columns - 1) / block_columns,
+          (shape_.k + block_depth - 1) / block_depth};
 }
 
 std::int64_t Product::block_floats() const {
@@ -168,7 +178,7 @@ std::int64_t Product::block_floats() const {
 
 std::int64_t Product::shared_floats() const {
   if (!shares_b_) return 0;
-  return (shape_.k + block_depth - 1) / block_depth * block_floats() + pack_slack;
+  return pack_tasks().k * block_floats() + pack_slack;
 }
 
 Product::Scratch Product::scratch() const {
@@ -263,24 +273,24 @@ void Product::run_parts(const float* a, const float* b, const float* bias, float
         SharedTasks::Order::forwards, static_cast<int>(parts_.count()));
     return;
   }
+  // Each part is one task.
 #pragma omp parallel for schedule(static, 1) if (parts_.count() > 1)
   for (std::int64_t part = 0; part < parts_.count(); ++part) run(part, scratch + part * each);
 }
 
 void Product::pack_shared(const float* b, float* scratch, float* shared) const {
   const int width = gemm_loops().tile_columns;
-  const Scratch parts = this->scratch();
-  const std::int64_t blocks = (shape_.n + most_columns - 1) / most_columns,
-                     depths = (shape_.k + block_depth - 1) / block_depth;
+  const Scratch places = this->scratch();
+  const ProductParts tasks = pack_tasks();
   for_tasks(
-      blocks * depths, true,
+      tasks.count(), true,
       [&](std::int64_t task) {
-        const std::int64_t of_k = task / blocks;
-        const Range columns = part_of(shape_.n, width, blocks, task % blocks),
-                    depth = part_of(shape_.k, depth_unit, depths, of_k);
+        const std::int64_t of_k = task / tasks.n;
+        const Range columns = part_of(shape_.n, width, tasks.n, task % tasks.n),
+                    depth = part_of(shape_.k, depth_unit, tasks.k, of_k);
         const std::int64_t panel = apart(width, depth.size());
         b_->pack(b, columns, {width, true, panel}, depth,
-                 scratch + omp_get_thread_num() * parts.floats + parts.rest,
+                 scratch + omp_get_thread_num() * places.floats + places.rest,
                  shared + of_k * block_floats() + columns.begin / width * panel);
       },
       SharedTasks::Order::forwards, static_cast<int>(parts_.count()));
@@ -288,23 +298,26 @@ void Product::pack_shared(const float* b, float* scratch, float* shared) const {
 
 // The parts, each divided into tasks that threads share if each has a part, and so scratch of its
 // own. A task has so much of an axis that it takes little time to pack the other operand for it or
-// to add its sums. Where the threads pack b together a few rows are enough.
+// to add its sums, which stay in a cache. Where the threads pack b together a few rows are enough.
 ProductParts Product::choose_tasks() const {
   constexpr std::int64_t rows = 2 * block_rows, columns = 768, depth = 1024, shared_rows = 96,
-                         least_work = 1 << 21;
+                         least_work = 1 << 21, most_depths = 4, most_sums = 1 << 20;
   ProductParts tasks = parts_;
   if (parts_.count() == 1 || parts_.count() != omp_get_max_threads()) return tasks;
   const std::int64_t work = shape_.m * shape_.n * shape_.k / parts_.count();
-  const auto divide = [](std::int64_t& axis, std::int64_t parts) {
-    axis *= std::max<std::int64_t>(1, parts);
-    return parts > 1;
+  const std::int64_t of_rows = shape_.m / parts_.m / rows;
+  const auto more = [](std::int64_t parts, std::int64_t tasks_of_part) {
+    return parts * std::max<std::int64_t>(1, tasks_of_part);
   };
   if (shares_b_)
-    divide(tasks.m, std::min(work / least_work, shape_.m / parts_.m / shared_rows));
+    tasks.m = more(parts_.m, std::min(work / least_work, shape_.m / parts_.m / shared_rows));
   else if (parts_.k > 1)
-    divide(tasks.k, shape_.k / parts_.k / depth);
-  else if (!divide(tasks.m, shape_.m / parts_.m / rows))
-    divide(tasks.n, shape_.n / parts_.n / columns);
+    tasks.k = more(parts_.k, std::min({shape_.k / parts_.k / depth, most_depths,
+                                       most_sums / (parts_.k * shape_.m * shape_.n)}));
+  else if (of_rows > 1)
+    tasks.m = more(parts_.m, of_rows);
+  else
+    tasks.n = more(parts_.n, shape_.n / parts_.n / columns);
   return tasks;
 }
 
@@ -362,8 +375,8 @@ void Product::run_part(Range rows, Range columns, Range depth, const float* a, c
                        const float* shared, const float* bias, const PixelGrid& grid, float* c,
                        float* scratch) const {
   const GemmLoops& l = gemm_loops();
-  const Scratch parts = this->scratch();
-  float *block = scratch, *packed = scratch + parts.panels, *rest = scratch + parts.rest;
+  const Scratch places = this->scratch();
+  float *block = scratch, *packed = scratch + places.panels, *rest = scratch + places.rest;
   std::array<float*, most_width> pointers;
   // Where a strip of a meets all of b at once, it is packed just before that, into the first-level
   // cache; then the strip after it is what the tiles ask for ahead of time, and otherwise the

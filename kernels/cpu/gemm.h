@@ -216,7 +216,8 @@ class Product {
   // `bias` may be null.
   void run(const float* a, const float* b, const float* bias, float* c, void* workspace) const;
 
-  static std::string implementation();  // with the instruction set
+  static std::string implementation();           // with the instruction set
+  ProductParts tasks() const { return tasks_; }  // that its threads divide, and may share
 
  private:
   // How a strip of a gets into the first-level cache. Packing costs more than it saves where each
@@ -225,8 +226,9 @@ class Product {
   void divide(bool splits_depth);
   ProductParts choose_parts(int threads, bool splits_depth) const;
   ProductParts choose_tasks() const;
-  bool may_share_b() const;
-  std::int64_t block_floats() const;   // of all of b in a block of the depth, packed
+  bool may_share_b(int threads) const;
+  ProductParts pack_tasks() const;
+  std::int64_t block_floats() const;   // of all of b in the largest block of the depth, packed
   std::int64_t shared_floats() const;  // of all of b, packed
   ReadsA choose_reads_a() const;
   bool swaps() const;

@@ -47,25 +47,30 @@ std::vector<std::int64_t> some_of(std::int64_t count) {
 
 void expect_product(ProductShape s, bool a_has_rows, bool b_has_rows, std::int64_t pitch) {
   constexpr std::size_t guard = 32;
+  const bool relu = a_has_rows != b_has_rows, has_bias = pitch == 0;
   constexpr float untouched = 77;
   const Factor a(s.m, s.k, a_has_rows, pitch, 1), b(s.n, s.k, b_has_rows, pitch, 2);
   const Factor bias(s.n, 1, true, 0, 3);
-  const Product product(s, a.strides, b.strides, PixelGrid::matrix(s.n));
+  const Product product(s, a.strides, b.strides, PixelGrid::matrix(s.n), relu);
   std::vector<float> c(static_cast<std::size_t>(s.m * s.n) + guard, untouched);
   std::vector<float> workspace(product.workspace_bytes() / sizeof(float) + guard, untouched);
-  product.run(a.elements.data(), b.elements.data(), bias.elements.data(), c.data(),
-              workspace.data());
+  std::vector<float> again = c;
+  for (float* const result : {c.data(), again.data()})
+    product.run(a.elements.data(), b.elements.data(), has_bias ? bias.elements.data() : nullptr,
+                result, workspace.data());
   const auto text = ::testing::Message()
                     << s.m << "x" << s.n << "x" << s.k << ", rows of a " << a_has_rows << ", of b "
                     << b_has_rows << ", pitch " << pitch;
   for (const std::int64_t i : some_of(s.m))
     for (const std::int64_t j : some_of(s.n)) {
-      double sum = bias.at(j, 0);
+      double sum = has_bias ? bias.at(j, 0) : 0;
       for (std::int64_t k = 0; k < s.k; ++k) sum += a.at(i, k) * b.at(j, k);
+      if (relu) sum = std::max(0.0, sum);
       ASSERT_NEAR(c[static_cast<std::size_t>(i * s.n + j)], sum,
                   1e-6 * std::sqrt(static_cast<double>(s.k)) + 1e-6)
           << text << ", at " << i << ", " << j;
     }
+  ASSERT_EQ(c, again) << text << ", run twice";
   for (std::size_t i = 0; i < guard; ++i) {
     ASSERT_EQ(c[c.size() - 1 - i], untouched) << text;
     ASSERT_EQ(workspace[workspace.size() - 1 - i], untouched) << text;
@@ -74,7 +79,7 @@ void expect_product(ProductShape s, bool a_has_rows, bool b_has_rows, std::int64
 
 TEST(Products, EqualSumsAtTheEdgesOfBlocks) {
   const int threads = omp_get_max_threads();
-  for (const int some : {1, 2, 3}) {
+  for (const int some : {1, 2, 3, 6}) {
     omp_set_num_threads(some);
     for (const ProductShape& shape : {ProductShape{15, 65, 400},  // more than one block of depth
                                       {29, 257, 33},              // of columns
@@ -95,6 +100,22 @@ TEST(Products, EqualSumsAtTheEdgesOfBlocks) {
           for (const std::int64_t pitch : {0, 3})
             expect_product(shape, a_has_rows, b_has_rows, pitch);
   }
+  omp_set_num_threads(threads);
+}
+
+// Each of several threads has more than one task, which others may take from it.
+TEST(Products, AreDividedIntoTasks) {
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(2);
+  const auto tasks = [](ProductShape s) {
+    return Product(s, Strides{1, s.m}, Strides{1, s.n}, PixelGrid::matrix(s.n)).tasks();
+  };
+  EXPECT_GT(tasks({8200, 20, 40}).m, 2);
+  EXPECT_GT(tasks({20, 6400, 60}).n, 2);
+  EXPECT_GT(tasks({33, 47, 8200}).k, 2);
+  EXPECT_GT(tasks({2100, 130, 300}).m, 2) << "fewer than 1,008 rows each";
+  EXPECT_LE(tasks({64, 256, 1 << 20}).k, 8) << "each has sums of its own";
+  EXPECT_EQ(tasks({33, 47, 60}).count(), 1) << "little work";
   omp_set_num_threads(threads);
 }
 

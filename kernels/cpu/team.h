@@ -62,7 +62,7 @@ class SharedTasks {
   Order order_;
 };
 
-// Calls run(task) for tasks [0, count), `in_parallel` on at most so many threads, or on this one.
+// Calls run(task) for tasks [0, count), `in_parallel` on at most `threads`, or on this one.
 template <class Run>
 void for_tasks(std::int64_t count, bool in_parallel, Run run,
                SharedTasks::Order order = SharedTasks::Order::forwards,

@@ -28,7 +28,7 @@ struct ProgramCall {
   std::string inputs;                      // "f32 128x32x32x3, f32 8x3x3x3"
   std::string attributes;                  // of the op: "mean of 2 ranks, each its share"
   double flops = 0, bytes = 0;             // per run
-  double executed_flops = 0;  // less than `flops` where the implementation needs fewer
+  double executed_flops = 0;               // less than `flops` where the implementation needs fewer
   std::vector<std::int64_t> last_extents;  // of the inputs and outputs that are float: channels
 };
 // Calls of a session without a program: a larger index is damage.
